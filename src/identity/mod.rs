@@ -1,0 +1,14 @@
+//! Who speaks: keys, delegations between them, and proofs.
+//!
+//! A [`Did`] is an Ed25519 key. It may let another key sign for it by a [`Delegation`]; who a statement is *from*
+//! is then the delegator, so that rotating the delegatee changes nothing for a receiver (law L1.3). A [`Proof`]
+//! names its key in a [`Slot`] and carries the signature. [`Signer`] is the signing half, [`Check`] the verifying
+//! half.
+
+mod delegation;
+mod did;
+mod proof;
+
+pub use delegation::{DEFAULT_DELEGATION_TTL_MS, Delegation, DelegationDigest, DelegationError};
+pub use did::{Did, DidError};
+pub use proof::{BadSignature, Check, KeySigner, Proof, SignError, Signature, Signer, Slot, verify_all};

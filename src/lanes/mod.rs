@@ -1,0 +1,1 @@
+//! Out: four class lanes, each pinned to an ordered channel, under credit.

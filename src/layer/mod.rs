@@ -1,0 +1,1 @@
+//! In: the steps between a frame and an application's handler, as tower layers.

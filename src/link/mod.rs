@@ -1,0 +1,7 @@
+//! What passes between the rooms that send and the rooms that receive: frames of one connection generation.
+
+mod arrival;
+mod frame;
+
+pub use arrival::{Arrival, Channel, CreditGuard, LinkId};
+pub use frame::Frame;

@@ -1,0 +1,126 @@
+use std::{fmt::Debug, ops::Range};
+
+use serde::{Deserialize, Serialize};
+
+/// The four classes of traffic, each with a lane of its own (laws L2.6 and L3.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[repr(u8)]
+pub enum Class {
+    /// Control traffic of a distributed hash table. Lane 0, scheduled first.
+    DhtControl = 0,
+    /// Stored data and its replication. Lane 1.
+    Storage = 1,
+    /// End-to-end messages. Lane 2.
+    E2e = 2,
+    /// Everything that names an application's namespace. Lane 3.
+    Application = 3,
+}
+
+impl Class {
+    /// The classes, in the order of their lanes.
+    pub const ALL: [Class; 4] = [Class::DhtControl, Class::Storage, Class::E2e, Class::Application];
+
+    /// The class's lane, 0 to 3.
+    pub const fn lane(self) -> u8 {
+        self as u8
+    }
+
+    /// The class of a lane, or `None` past 3.
+    pub const fn from_lane(lane: u8) -> Option<Class> {
+        match lane {
+            0 => Some(Class::DhtControl),
+            1 => Some(Class::Storage),
+            2 => Some(Class::E2e),
+            3 => Some(Class::Application),
+            _ => None,
+        }
+    }
+
+    /// The name that metrics are labelled with.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Class::DhtControl => "dht_control",
+            Class::Storage => "storage",
+            Class::E2e => "e2e",
+            Class::Application => "application",
+        }
+    }
+}
+
+/// What a [`Classifier`] read at the head of a transaction's data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Classified {
+    /// The class.
+    pub class: Class,
+    /// Where in the data the namespace stands, for Application.
+    pub namespace: Option<Range<usize>>,
+}
+
+/// Data that a classifier cannot place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClassifyError {
+    /// There is no data to read a tag from.
+    #[error("no data to read a class from")]
+    Empty,
+    /// The tag is no class's.
+    #[error("no class has tag {0}")]
+    UnknownTag(u8),
+    /// The namespace runs past the data.
+    #[error("the namespace runs past the end of the data")]
+    Truncated,
+}
+
+/// Derives a transaction's class from its signed data, alike on both sides (law L2.6).
+///
+/// The class is hashed into what is signed and never travels, so two nodes with different classifiers refuse each
+/// other's signatures.
+pub trait Classifier: Debug + Send + Sync + 'static {
+    /// Reads the class, and for Application the namespace, of `data`. Pure: the same data gives the same answer.
+    ///
+    /// # Errors
+    /// [`ClassifyError`]; the transaction is refused.
+    fn classify(&self, data: &[u8]) -> Result<Classified, ClassifyError>;
+}
+
+/// The default: one tag byte, the lane's number, and for Application a namespace of one length byte and that many
+/// bytes.
+///
+/// ```
+/// use admit_one::message::{Class, Classifier, TagClassifier};
+///
+/// let data = TagClassifier::application("chat", b"hello")?;
+/// let classified = TagClassifier.classify(&data)?;
+/// assert_eq!(classified.class, Class::Application);
+/// assert_eq!(&data[classified.namespace.unwrap()], b"chat");
+/// assert_eq!(TagClassifier.classify(&[0, 42])?.class, Class::DhtControl);
+/// # Ok::<(), admit_one::message::ClassifyError>(())
+/// ```
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TagClassifier;
+
+impl TagClassifier {
+    /// Data of class `Application` in `namespace`, of at most 255 bytes.
+    ///
+    /// # Errors
+    /// [`ClassifyError::Truncated`] for a longer namespace, which its length byte cannot hold.
+    pub fn application(namespace: &str, body: &[u8]) -> Result<Vec<u8>, ClassifyError> {
+        let length = u8::try_from(namespace.len()).map_err(|_| ClassifyError::Truncated)?;
+        Ok([&[Class::Application.lane(), length], namespace.as_bytes(), body].concat())
+    }
+}
+
+impl Classifier for TagClassifier {
+    fn classify(&self, data: &[u8]) -> Result<Classified, ClassifyError> {
+        let (&tag, rest) = data.split_first().ok_or(ClassifyError::Empty)?;
+        let class = Class::from_lane(tag).ok_or(ClassifyError::UnknownTag(tag))?;
+        let namespace = if class == Class::Application {
+            let (&length, rest) = rest.split_first().ok_or(ClassifyError::Truncated)?;
+            let namespace = rest.get(..usize::from(length)).ok_or(ClassifyError::Truncated)?;
+            Some(2..2 + namespace.len())
+        } else {
+            None
+        };
+        Ok(Classified { class, namespace })
+    }
+}

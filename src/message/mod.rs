@@ -1,0 +1,18 @@
+//! What is signed, and how it is encoded.
+//!
+//! A [`Transaction`] is content under its origin's proof; a [`Payload`] is a transaction under the proof of the hop
+//! that carries it. `docs/wire.md` has the encoding field by field.
+
+mod class;
+mod payload;
+mod stream;
+mod transaction;
+mod wire;
+
+pub use class::{Class, Classified, Classifier, ClassifyError, TagClassifier};
+pub use payload::{MAX_HOP_BUDGET, Payload};
+pub use stream::{NetworkId, StreamKey};
+pub use transaction::{
+    Content, DEFAULT_TTL_MS, GREATEST_TTL_MS, Incarnation, Kind, Liveness, Transaction, TransactionDigest, TxId,
+};
+pub use wire::{DecodeError, FRAME_LIMIT, FrameTooLarge, MARKER};

@@ -1,0 +1,259 @@
+//! The encoding of a payload, and its total decoder.
+
+use std::sync::Arc;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+
+use super::{Content, Incarnation, Kind, MAX_HOP_BUDGET, Payload, Transaction, TransactionDigest, TxId};
+use crate::identity::{Delegation, DelegationDigest, DelegationError, Did, DidError, Proof, Signature, Slot};
+
+/// What every frame begins with (law L2.7).
+pub const MARKER: [u8; 8] = *b"ADMITONE";
+
+/// The most bytes that a frame may have unless told otherwise, marker included (law L2.7).
+pub const FRAME_LIMIT: usize = 32 * 1024;
+
+const OWN: u8 = 0;
+const INLINE: u8 = 1;
+const DIGEST: u8 = 2;
+const WHOLE: u8 = 0;
+const CHUNK: u8 = 1;
+
+/// Why bytes are no payload. Nothing was allocated but what the frame itself holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DecodeError {
+    /// The frame does not begin with [`MARKER`].
+    #[error("the frame does not begin with the protocol's marker")]
+    WrongMarker,
+    /// The frame is over the limit.
+    #[error("a frame of {length} bytes is over the limit of {limit}")]
+    Oversize {
+        /// The frame's length in bytes.
+        length: usize,
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// The frame ends inside a field.
+    #[error("the frame ends inside its {field}")]
+    Truncated {
+        /// The field.
+        field: &'static str,
+    },
+    /// Bytes follow the last field.
+    #[error("{count} bytes follow the frame's last field")]
+    TrailingBytes {
+        /// How many.
+        count: usize,
+    },
+    /// A tag that the format does not have.
+    #[error("no {field} has tag {tag}")]
+    UnknownTag {
+        /// The field.
+        field: &'static str,
+        /// The tag.
+        tag: u8,
+    },
+    /// The hop budget is over [`MAX_HOP_BUDGET`].
+    #[error("a hop budget of {0} is over {MAX_HOP_BUDGET}")]
+    HopBudget(u8),
+    /// A key is refused.
+    #[error("the {field} is refused: {reason}")]
+    Key {
+        /// The field.
+        field: &'static str,
+        /// Why.
+        reason: DidError,
+    },
+}
+
+/// A transaction that does not fit one frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a transaction of {length} bytes on the wire is over the frame limit of {limit}")]
+pub struct FrameTooLarge {
+    /// The frame's length in bytes, with both proofs as long as they can get.
+    pub length: usize,
+    /// The limit in bytes.
+    pub limit: usize,
+}
+
+impl Payload {
+    /// The most bytes that a whole transaction's frame has beside its data: both slots inline.
+    pub const OVERHEAD: usize = MARKER.len() + Did::LEN + 1 + Proof::MAX_LEN + Content::FIXED_LEN + Proof::MAX_LEN + 4;
+
+    /// The frame's length in bytes.
+    pub fn encoded_len(&self) -> usize {
+        MARKER.len()
+            + Did::LEN
+            + 1
+            + self.proof.encoded_len()
+            + self.transaction.content.encoded_len()
+            + self.transaction.proof.encoded_len()
+            + 4
+    }
+
+    /// Encodes one frame.
+    ///
+    /// # Errors
+    /// [`FrameTooLarge`] when it would be over `limit` bytes.
+    pub fn encode(&self, limit: usize) -> Result<Bytes, FrameTooLarge> {
+        let length = self.encoded_len();
+        let content = &self.transaction.content;
+        let data_length = u32::try_from(content.data.len()).map_err(|_| FrameTooLarge { length, limit })?;
+        if length > limit {
+            return Err(FrameTooLarge { length, limit });
+        }
+        let mut out = BytesMut::with_capacity(length);
+        out.put_slice(&MARKER);
+        out.put_slice(self.next_hop.as_bytes());
+        out.put_u8(self.hop_budget);
+        self.proof.encode(&mut out);
+        out.put_slice(content.destination.as_bytes());
+        out.put_slice(&content.tx_id.0);
+        out.put_u64(content.incarnation.0);
+        out.put_u64(content.sequence);
+        out.put_u64(content.issued_at);
+        out.put_u64(content.ttl);
+        match content.kind {
+            Kind::Whole => out.put_u8(WHOLE),
+            Kind::Chunk { index, count, original, length } => {
+                out.put_u8(CHUNK);
+                out.put_u32(index);
+                out.put_u32(count);
+                out.put_slice(&original.0);
+                out.put_u64(length);
+            }
+        }
+        self.transaction.proof.encode(&mut out);
+        out.put_u32(data_length);
+        out.put_slice(&content.data);
+        Ok(out.freeze())
+    }
+
+    /// Decodes one frame. Total: any bytes give a payload or an error. The data is a slice of `frame`, not a copy.
+    /// No signature is verified.
+    ///
+    /// # Errors
+    /// [`DecodeError`]; the marker and the limit are judged before anything else is read (law L2.7).
+    pub fn decode(mut frame: Bytes, limit: usize) -> Result<Self, DecodeError> {
+        if frame.len() > limit {
+            return Err(DecodeError::Oversize { length: frame.len(), limit });
+        }
+        if !frame.starts_with(&MARKER) {
+            return Err(DecodeError::WrongMarker);
+        }
+        frame.advance(MARKER.len());
+        let next_hop = did(&mut frame, "next hop")?;
+        let hop_budget = u8(&mut frame, "hop budget")?;
+        if hop_budget > MAX_HOP_BUDGET {
+            return Err(DecodeError::HopBudget(hop_budget));
+        }
+        let hop_proof = Proof::decode(&mut frame, "hop's slot")?;
+        let destination = did(&mut frame, "destination")?;
+        let tx_id = TxId(array(&mut frame, "tx_id")?);
+        let incarnation = Incarnation(u64(&mut frame, "incarnation")?);
+        let sequence = u64(&mut frame, "sequence")?;
+        let issued_at = u64(&mut frame, "issued-at")?;
+        let ttl = u64(&mut frame, "ttl")?;
+        let kind = match u8(&mut frame, "kind")? {
+            WHOLE => Kind::Whole,
+            CHUNK => Kind::Chunk {
+                index: u32(&mut frame, "chunk index")?,
+                count: u32(&mut frame, "chunk count")?,
+                original: TransactionDigest(array(&mut frame, "original's digest")?),
+                length: u64(&mut frame, "original's length")?,
+            },
+            tag => return Err(DecodeError::UnknownTag { field: "kind", tag }),
+        };
+        let proof = Proof::decode(&mut frame, "origin's slot")?;
+        let length = u32(&mut frame, "data length")?;
+        let data = match usize::try_from(length) {
+            Ok(length) if length <= frame.len() => frame.split_to(length),
+            _ => return Err(DecodeError::Truncated { field: "data" }),
+        };
+        if !frame.is_empty() {
+            return Err(DecodeError::TrailingBytes { count: frame.len() });
+        }
+        let content = Content { destination, tx_id, incarnation, sequence, issued_at, ttl, kind, data };
+        Ok(Self { transaction: Transaction { content, proof }, next_hop, hop_budget, proof: hop_proof })
+    }
+}
+
+impl Content {
+    /// Encoded bytes of a whole transaction's content, without its data and the data's length.
+    const FIXED_LEN: usize = Did::LEN + 16 + 4 * 8 + 1;
+
+    fn encoded_len(&self) -> usize {
+        let kind = match self.kind {
+            Kind::Whole => 0,
+            Kind::Chunk { .. } => 4 + 4 + 32 + 8,
+        };
+        Self::FIXED_LEN + kind + self.data.len()
+    }
+}
+
+impl Proof {
+    const MAX_LEN: usize = 1 + Delegation::LEN + Signature::LEN;
+
+    fn encoded_len(&self) -> usize {
+        let slot = match self.slot {
+            Slot::Own(_) => Did::LEN,
+            Slot::Inline(_) => Delegation::LEN,
+            Slot::Digest(_) => 32,
+        };
+        1 + slot + Signature::LEN
+    }
+
+    fn encode(&self, out: &mut BytesMut) {
+        match &self.slot {
+            Slot::Own(did) => {
+                out.put_u8(OWN);
+                out.put_slice(did.as_bytes());
+            }
+            Slot::Inline(delegation) => {
+                out.put_u8(INLINE);
+                delegation.encode(out);
+            }
+            Slot::Digest(digest) => {
+                out.put_u8(DIGEST);
+                out.put_slice(&digest.0);
+            }
+        }
+        out.put_slice(self.signature.as_bytes());
+    }
+
+    fn decode(frame: &mut Bytes, field: &'static str) -> Result<Self, DecodeError> {
+        let slot = match u8(frame, field)? {
+            OWN => Slot::Own(did(frame, field)?),
+            INLINE => Slot::Inline(Arc::new(Delegation::decode(frame).map_err(|error| match error {
+                DelegationError::Truncated => DecodeError::Truncated { field },
+                DelegationError::Key(reason) => DecodeError::Key { field, reason },
+            })?)),
+            DIGEST => Slot::Digest(DelegationDigest(array(frame, field)?)),
+            tag => return Err(DecodeError::UnknownTag { field, tag }),
+        };
+        Ok(Self { slot, signature: Signature(array(frame, "signature")?) })
+    }
+}
+
+fn array<const N: usize>(frame: &mut Bytes, field: &'static str) -> Result<[u8; N], DecodeError> {
+    let mut bytes = [0; N];
+    frame.try_copy_to_slice(&mut bytes).map_err(|_| DecodeError::Truncated { field })?;
+    Ok(bytes)
+}
+
+fn did(frame: &mut Bytes, field: &'static str) -> Result<Did, DecodeError> {
+    Did::from_bytes(&array(frame, field)?).map_err(|reason| DecodeError::Key { field, reason })
+}
+
+fn u8(frame: &mut Bytes, field: &'static str) -> Result<u8, DecodeError> {
+    frame.try_get_u8().map_err(|_| DecodeError::Truncated { field })
+}
+
+fn u32(frame: &mut Bytes, field: &'static str) -> Result<u32, DecodeError> {
+    frame.try_get_u32().map_err(|_| DecodeError::Truncated { field })
+}
+
+fn u64(frame: &mut Bytes, field: &'static str) -> Result<u64, DecodeError> {
+    frame.try_get_u64().map_err(|_| DecodeError::Truncated { field })
+}

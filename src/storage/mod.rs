@@ -1,0 +1,7 @@
+//! What must survive: the [`Store`] trait that every engine implements, the engines, and group commit on top.
+
+mod store;
+
+pub use store::{
+    BadRecord, Batch, CommitError, KEY_MAX, Key, OpenError, RecordName, Scan, ScanError, Store, Table, VALUE_MAX, Write,
+};

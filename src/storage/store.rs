@@ -1,0 +1,240 @@
+//! The door between group commit and an engine.
+
+use std::{fmt, path::PathBuf};
+
+use bytes::Bytes;
+
+use crate::BoxFuture;
+
+/// The tables of a store. A record belongs to exactly one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+#[repr(u8)]
+pub enum Table {
+    /// Sequence leases of this node's own streams, one record a stream (law L8).
+    Sender = 1,
+    /// Replay windows of the streams that this node receives, one record a stream (law L5).
+    Receiver = 2,
+    /// Instants that belong to the store as a whole: birth, floors and marks (laws L9.9 and L10.5).
+    Clock = 3,
+}
+
+impl Table {
+    /// Every table, in the order of its tag.
+    pub const ALL: [Table; 3] = [Table::Sender, Table::Receiver, Table::Clock];
+
+    /// The tag that stands for the table in an engine's records.
+    pub const fn tag(self) -> u8 {
+        self as u8
+    }
+
+    /// The table of a tag, or `None` for a tag that no table has.
+    pub const fn from_tag(tag: u8) -> Option<Table> {
+        match tag {
+            1 => Some(Table::Sender),
+            2 => Some(Table::Receiver),
+            3 => Some(Table::Clock),
+            _ => None,
+        }
+    }
+}
+
+/// A record's key within its table: at most [`KEY_MAX`] bytes.
+pub type Key = Bytes;
+
+/// The longest key that a record may have, in bytes.
+pub const KEY_MAX: usize = 128;
+
+/// The longest value that a record may have, in bytes.
+pub const VALUE_MAX: usize = 8 * 1024;
+
+/// What an operator calls a record: its table and a hash of its key, 33 bytes. Two records never share one.
+///
+/// Displays as `receiver-<64 hex digits>`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RecordName {
+    /// The table that the record is in.
+    pub table: Table,
+    /// BLAKE3 of the key.
+    pub hash: [u8; 32],
+}
+
+impl RecordName {
+    /// The name of the record of `key` in `table`.
+    pub fn of(table: Table, key: &[u8]) -> Self {
+        Self { table, hash: blake3::hash(key).into() }
+    }
+}
+
+impl fmt::Display for RecordName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.table {
+            Table::Sender => "sender-",
+            Table::Receiver => "receiver-",
+            Table::Clock => "clock-",
+        })?;
+        self.hash.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for RecordName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// One record's new value, or its removal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Write {
+    /// The table that the record is in.
+    pub table: Table,
+    /// The record's key.
+    pub key: Key,
+    /// The whole new value, or `None` to remove the record.
+    pub value: Option<Bytes>,
+}
+
+/// Writes that become durable together. No two of them name the same record.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// The writes. Their order means nothing.
+    pub writes: Vec<Write>,
+}
+
+/// A record that an engine holds and cannot give back whole (law L11.1).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadRecord {
+    /// The record's name.
+    pub name: RecordName,
+    /// Why it is not readable, for the log.
+    pub reason: String,
+}
+
+/// All records of one table.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Scan {
+    /// The readable records, in no order.
+    pub records: Vec<(Key, Bytes)>,
+    /// The ones that are not. Their streams are unavailable; every other one runs as if they were not there.
+    pub bad: Vec<BadRecord>,
+}
+
+/// A durable home of records. Object-safe; every engine passes one conformance suite.
+///
+/// An engine serves one caller at a time: group commit never starts a commit before the last one returned.
+pub trait Store: fmt::Debug + Send + Sync + 'static {
+    /// Reads every record of `table`.
+    ///
+    /// # Errors
+    /// [`ScanError`] only when the table cannot be listed at all (law L11.3). A record that cannot be read is
+    /// named in [`Scan::bad`].
+    fn scan(&self, table: Table) -> BoxFuture<'_, Result<Scan, ScanError>>;
+
+    /// Makes every write of `batch` durable, all of them or none, before it returns.
+    ///
+    /// # Errors
+    /// [`CommitError`]: nothing is known of what reached the medium, and the engine has taken care that what did
+    /// is never taken for released (law L9.4). A later commit may succeed if the engine could move to a fresh
+    /// file; until then, and until [`Store::reopen`], every call fails.
+    fn commit(&self, batch: Batch) -> BoxFuture<'_, Result<(), CommitError>>;
+
+    /// Tries to make a store whose commits fail usable again (law L9.4), by reading back what is durable into a
+    /// fresh, flushed file. The records are those of the last commit that succeeded.
+    ///
+    /// # Errors
+    /// [`OpenError`] when that is not possible; the store still refuses.
+    fn reopen(&self) -> BoxFuture<'_, Result<(), OpenError>>;
+
+    /// Whether a record survives the process. Where it does not, admission and reservation are for tests only.
+    fn durable(&self) -> bool;
+}
+
+/// Why a store could not be opened. Nothing in it was changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// Another process, or another handle in this one, owns the store (law L9.8).
+    #[error("{} is in use by another process: stop it, or give this node a store of its own", path.display())]
+    Locked {
+        /// The store's path.
+        path: PathBuf,
+    },
+    /// The path holds something, and it is not a store of this engine.
+    #[error("{} is not a store: {reason}; give an empty or missing directory, or the right path", path.display())]
+    NotAStore {
+        /// The path.
+        path: PathBuf,
+        /// What was found instead.
+        reason: String,
+    },
+    /// A store written by a later release.
+    #[error("{} has format {found}, newer than {supported}: run the release that wrote it, or a later one", path.display())]
+    NewerFormat {
+        /// The store's path.
+        path: PathBuf,
+        /// The format on disk.
+        found: u32,
+        /// The newest format that this release reads.
+        supported: u32,
+    },
+    /// Damage that no record can be named for, so that the whole store is refused.
+    #[error("{} is damaged where no record can be named ({reason}): restore a backup and renew it", path.display())]
+    Damaged {
+        /// The store's path.
+        path: PathBuf,
+        /// What was found.
+        reason: String,
+    },
+    /// The store holds more than its budget (law L9.7).
+    #[error("{} holds {held} bytes, over its budget of {budget}: raise the budget to at least that", path.display())]
+    OverBudget {
+        /// The store's path.
+        path: PathBuf,
+        /// Bytes of live records.
+        held: u64,
+        /// The budget, in bytes.
+        budget: u64,
+    },
+    /// The system refused a file operation: permissions, a read-only or full disk, a broken device.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was attempted.
+        action: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+}
+
+/// Why a table could not be listed.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("cannot list table {table:?}: {reason}")]
+pub struct ScanError {
+    /// The table.
+    pub table: Table,
+    /// The engine's reason.
+    pub reason: String,
+}
+
+/// Why a batch is not durable. Cloned to every caller that waited for it.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum CommitError {
+    /// The system refused a write or a flush.
+    #[error("cannot {action} {}: {reason}; free space or repair the disk, then reopen the store", path.display())]
+    Io {
+        /// What was attempted.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        reason: String,
+    },
+    /// An earlier failure closed the store, and it was not reopened since.
+    #[error("the store is closed since an earlier failure ({reason}): repair its cause, then reopen it")]
+    Closed {
+        /// The earlier failure.
+        reason: String,
+    },
+}

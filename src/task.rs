@@ -1,0 +1,21 @@
+//! The one seam through which the crate names runtime futures and starts tasks, so that a target whose
+//! futures are not `Send` changes this file alone.
+
+use std::pin::Pin;
+
+/// A boxed future: `Send` on every target but the browser's, where no task moves between threads.
+#[cfg(not(target_family = "wasm"))]
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A boxed future: `Send` on every target but the browser's, where no task moves between threads.
+#[cfg(target_family = "wasm")]
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+
+/// Starts a task on the current runtime and leaves it running.
+#[allow(dead_code)] // Until the first room that starts a task is here.
+pub(crate) fn spawn(task: BoxFuture<'static, ()>) {
+    #[cfg(not(target_family = "wasm"))]
+    tokio::spawn(task);
+    #[cfg(target_family = "wasm")]
+    tokio::task::spawn_local(task);
+}
