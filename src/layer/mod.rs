@@ -1,1 +1,3 @@
 //! In: the steps between a frame and an application's handler, as tower layers.
+
+pub mod window;
