@@ -1,5 +1,9 @@
 //! What must survive: the [`Store`] trait that every engine implements, the engines, and group commit on top.
 
+pub(crate) mod birth;
+pub(crate) mod floor;
+pub(crate) mod guard;
+pub(crate) mod seal;
 mod store;
 
 pub use store::{
