@@ -218,8 +218,7 @@ impl Boundary {
             }
         }
         let (expiry, admitted) = stream.map_or((0, 0), |stream| (stream.record.expiry, stream.record.admitted));
-        let stream =
-            StreamRecord { expiry: expiry.max(request.expires_at()), admitted: admitted.max(wall), window };
+        let stream = StreamRecord { expiry: expiry.max(request.expires_at()), admitted: admitted.max(wall), window };
         Ok(Admission { verdict, stream, removals, floors })
     }
 
@@ -235,12 +234,7 @@ impl Boundary {
         self.streams.expired(before).filter(|key| *key != own).take(REMOVALS).copied().collect()
     }
 
-    fn stage(
-        &self,
-        request: &Request,
-        admission: &Admission,
-        stage: &mut impl Staging,
-    ) -> Result<(), BudgetExhausted> {
+    fn stage(&self, request: &Request, admission: &Admission, stage: &mut impl Staging) -> Result<(), BudgetExhausted> {
         for key in &admission.removals {
             stage.remove(Table::Receiver, Key::copy_from_slice(&key.to_bytes()));
         }

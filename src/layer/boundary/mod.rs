@@ -40,11 +40,15 @@ mod core;
 #[cfg(test)]
 mod model;
 mod record;
+mod shell;
 mod table;
 #[cfg(test)]
 mod tests;
 
-pub use self::record::STREAM_RECORD_MAX;
+pub use self::{
+    record::STREAM_RECORD_MAX,
+    shell::{Admission, AdmissionHealth},
+};
 use crate::{
     clock::WallMs,
     layer::window::WindowRefusal,
