@@ -1,1 +1,4 @@
 //! In: the steps between a frame and an application's handler, as tower layers.
+
+pub mod boundary;
+pub mod window;
