@@ -80,7 +80,7 @@ pub fn swarm<B: NetworkBehaviour>(
 }
 
 /// Polls the swarm for as long as the node lives.
-pub async fn drive<B: NetworkBehaviour>(mut swarm: Swarm<B>) -> Result<(), Failure>
+pub async fn drive<B: NetworkBehaviour>(swarm: &mut Swarm<B>)
 where
     B::ToSwarm: std::fmt::Debug,
 {
@@ -94,4 +94,11 @@ where
 pub async fn commit(store: &Path) -> Result<GroupCommit, Failure> {
     let journal = Journal::open(store, JournalConfig::default())?;
     Ok(GroupCommit::open(Arc::new(journal), CommitConfig::default()).await?)
+}
+
+/// What a node admits by.
+pub async fn admission(commit: &GroupCommit, clock: Arc<dyn Clock>, sigma_ms: u64) -> Result<Admission, Failure> {
+    let mut config = AdmissionConfig::default();
+    config.sigma = sigma_ms;
+    Ok(Admission::open(commit, clock, config).await?)
 }
