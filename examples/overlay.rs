@@ -76,7 +76,7 @@ fn main() -> Result<ExitCode, Failure> {
         runtime.block_on(async {
             match config.role.clone() {
                 Role::Origin(role) => origin::run(&config, role).await,
-                Role::Relay => relay::run(&config).await,
+                Role::Relay { store } => relay::run(&config, &store).await,
                 Role::Destination { store } => destination::run(&config, &store).await,
                 Role::Hostile(role) => hostile::run(&config, role).await,
             }

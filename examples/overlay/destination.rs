@@ -18,8 +18,8 @@ use crate::{
 pub async fn run(config: &NodeConfig, store: &Path) -> Result<(), Failure> {
     let clock = Arc::new(SystemClock::new());
     let commit = node::commit(store).await?;
-    let admission = node::admission(&commit, clock.clone(), config.sigma_ms)?;
-    let node = node::start(config)?;
+    let admission = node::admission(&commit, clock.clone(), config.sigma_ms).await?;
+    let mut node = node::start(config)?;
     let read = clock.clone();
     let handler = service_fn(move |admitted: Admitted| {
         let micros = admitted.read_at().map_or(0, |at| read.monotonic().saturating_sub(at).as_micros());
@@ -38,17 +38,18 @@ pub async fn run(config: &NodeConfig, store: &Path) -> Result<(), Failure> {
         .service(handler);
     tokio::spawn(node.incoming.serve(service));
     tokio::spawn(async move {
-        while let Some(until) = admission.health().refuses_until() {
+        while let Some(until) = admission.health().refuses_fresh_until {
             tokio::time::sleep(Duration::from_millis(until.saturating_sub(clock.wall()).clamp(1, 50))).await;
         }
         tell(&Event::Ready);
         loop {
             tokio::time::sleep(Duration::from_millis(50)).await;
             let health = commit.health();
-            tell(&Event::Committed { batches: health.batches, transitions: health.transitions });
+            tell(&Event::Committed { batches: health.batches });
         }
     });
-    node::drive(node.swarm).await
+    node::drive(&mut node.swarm).await;
+    Ok(())
 }
 
 /// Tells the parent of every refusal, and from whom the frame came.

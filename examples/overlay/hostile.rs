@@ -30,10 +30,11 @@ const RECORDED: usize = 4_096;
 const STALE_BY: usize = 96;
 
 pub async fn run(config: &NodeConfig, role: HostileConfig) -> Result<(), Failure> {
-    let node = node::start(config)?;
+    let mut node = node::start(config)?;
     let record = Record::default();
-    tokio::spawn(node.incoming.serve(Recording { record: record.clone() }.layer(node::relaying(config, node.outbound))));
-    tokio::spawn(node::drive(node.swarm));
+    let relaying = node::relaying(config, &role.store, node.outbound).await?;
+    tokio::spawn(node.incoming.serve(Recording { record: record.clone() }.layer(relaying)));
+    tokio::spawn(async move { node::drive(&mut node.swarm).await });
     let destination = config.contacts.first().ok_or("the hostile node needs a destination")?;
     let mut lanes = RawLanes::start(config.transport, role.attacker.keypair(), destination)?;
     tell(&Event::Ready);

@@ -1,16 +1,24 @@
 //! What every node of the overlay is made of.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{convert::Infallible, fmt::Display, path::Path, sync::Arc, time::Duration};
 
 use admit_one::{
     clock::{Clock, SystemClock},
     lanes::{self, Incoming, Outbound},
-    layer::{Admission, AdmissionConfig, AdmissionLayer, Admitted},
+    layer::{
+        AdmissionLayer, Admitted,
+        boundary::{Admission, AdmissionConfig},
+        forward::Forwarding,
+    },
     link::Arrival,
-    storage::{CommitConfig, GroupCommit, Journal, JournalConfig, LeaseConfig, Leases},
+    storage::{
+        Journal, JournalConfig,
+        commit::{CommitConfig, GroupCommit},
+    },
 };
 use futures::StreamExt as _;
 use libp2p::{Swarm, SwarmBuilder, identify, ping, swarm::NetworkBehaviour};
+use tower::{Layer as _, Service, service_fn};
 
 use crate::{
     Failure,
@@ -94,6 +102,19 @@ where
 pub async fn commit(store: &Path) -> Result<GroupCommit, Failure> {
     let journal = Journal::open(store, JournalConfig::default())?;
     Ok(GroupCommit::open(Arc::new(journal), CommitConfig::default()).await?)
+}
+
+/// The service of a node that forwards: what is addressed to the node itself ends in a handler that does nothing.
+pub async fn relaying(
+    config: &NodeConfig,
+    store: &Path,
+    outbound: Outbound,
+) -> Result<impl Service<Arrival, Error = impl Display, Future = impl Send> + Clone + Send + 'static, Failure> {
+    let admission = admission(&commit(store).await?, Arc::new(SystemClock::new()), config.sigma_ms).await?;
+    let layer = AdmissionLayer::builder(NETWORK, config.secret.did(), admission)
+        .forward(Forwarding::new(Arc::new(config.secret.signer()), outbound))
+        .build();
+    Ok(layer.layer(service_fn(|_: Admitted| std::future::ready(Ok::<_, Infallible>(())))))
 }
 
 /// What a node admits by.

@@ -9,6 +9,7 @@ use admit_one::{
     lanes::Origin,
     link::Router,
     message::{Class, TagClassifier},
+    storage::lease::{LeaseConfig, Leases},
 };
 use futures::{StreamExt as _, stream::FuturesUnordered};
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
@@ -32,9 +33,11 @@ impl Router for By {
 }
 
 pub async fn run(config: &NodeConfig, role: OriginConfig) -> Result<(), Failure> {
-    let node = node::start(config)?;
+    let mut node = node::start(config)?;
     let clock = Arc::new(SystemClock::new());
-    let leases = node::leases(&role.store, clock.clone(), config.sigma_ms).await?;
+    let mut lease_config = LeaseConfig::default();
+    lease_config.sigma = config.sigma_ms;
+    let leases = Leases::open(&node::commit(&role.store).await?, clock.clone(), lease_config)?;
     let device = |device: &Secret| -> Result<Arc<KeySigner>, Failure> {
         let delegation = role.account.signer().delegate(device.did(), clock.wall(), DEFAULT_DELEGATION_TTL_MS);
         Ok(Arc::new(device.signer().with_delegation(delegation)?))
@@ -53,7 +56,7 @@ pub async fn run(config: &NodeConfig, role: OriginConfig) -> Result<(), Failure>
                 .build(),
         );
     }
-    let swarm = tokio::spawn(node::drive(node.swarm));
+    let swarm = tokio::spawn(async move { node::drive(&mut node.swarm).await });
     let second = device(second)?;
     let mut classes = tokio::task::JoinSet::new();
     for class in Class::ALL {
@@ -91,7 +94,7 @@ pub async fn run(config: &NodeConfig, role: OriginConfig) -> Result<(), Failure>
     }
     tell(&Event::Finished);
     // Stays connected until the parent ends it.
-    swarm.await??;
+    swarm.await?;
     Ok(())
 }
 

@@ -81,7 +81,7 @@ pub async fn run(options: &Options) -> Result<Report, Failure> {
                     Role::Destination { store: stores.path().join("destination") },
                 ),
             ),
-            (Node::Relay, node("relay", Some(&relay_at), &onward, Role::Relay)),
+            (Node::Relay, node("relay", Some(&relay_at), &onward, Role::Relay { store: stores.path().join("relay") })),
             (
                 Node::Hostile,
                 node(
@@ -89,6 +89,7 @@ pub async fn run(options: &Options) -> Result<Report, Failure> {
                     Some(&hostile_at),
                     &onward,
                     Role::Hostile(HostileConfig {
+                        store: stores.path().join("hostile"),
                         destination,
                         attacker: keys["attacker"],
                         account: keys["account"],
@@ -152,7 +153,7 @@ impl Overlay {
         let mut dispatched: HashMap<u64, (String, u64)> = HashMap::new();
         let mut next = [0, 1, 2, 3];
         let mut latency = Latency::default();
-        let mut committed: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+        let mut committed: BTreeMap<u32, u64> = BTreeMap::new();
         let mut finished = false;
         loop {
             let wait = if finished { DRAIN } else { STALL };
@@ -196,8 +197,8 @@ impl Overlay {
                     }
                     *report.refused.entry(kind).or_default() += 1;
                 }
-                Some(Event::Committed { batches, transitions }) => {
-                    committed.insert(life, (batches, transitions));
+                Some(Event::Committed { batches }) => {
+                    committed.insert(life, batches);
                 }
                 Some(Event::Attacked { kind }) => *report.attacks.entry(kind).or_default() += 1,
             }
@@ -226,8 +227,7 @@ impl Overlay {
         report.sent = u64::try_from(sending.len())?;
         report.dispatched = u64::try_from(dispatched.len())?;
         report.lost = u64::try_from(sending.iter().filter(|index| !dispatched.contains_key(index)).count())?;
-        (report.batches, report.transitions) =
-            committed.values().fold((0, 0), |sum, life| (sum.0 + life.0, sum.1 + life.1));
+        report.batches = committed.values().sum();
         report.latency_micros = latency.quantiles();
         report.conclude(options.kills);
         for (_, mut running) in self.running.drain() {

@@ -72,7 +72,7 @@ pub struct NodeConfig {
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     Origin(OriginConfig),
-    Relay,
+    Relay { store: PathBuf },
     Destination { store: PathBuf },
     Hostile(HostileConfig),
 }
@@ -93,6 +93,7 @@ pub struct OriginConfig {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct HostileConfig {
+    pub store: PathBuf,
     pub destination: Did,
     /// Under this identity it connects to the destination and attacks.
     pub attacker: Secret,
@@ -118,7 +119,7 @@ pub enum Event {
     /// The destination refused a transaction that came from this peer.
     Refused { kind: String, peer: String },
     /// What the destination's group commit has written since its start.
-    Committed { batches: u64, transitions: u64 },
+    Committed { batches: u64 },
     /// The attacker has presented another transaction of this kind.
     Attacked { kind: String },
 }

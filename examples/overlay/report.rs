@@ -29,8 +29,8 @@ pub struct Report {
     pub kills: u64,
     /// Sends begun and not settled when the origin was killed.
     pub open_at_origin_kill: u64,
+    /// As last heard of each life of the destination.
     pub batches: u64,
-    pub transitions: u64,
     pub latency_micros: Quantiles,
     pub seconds: f64,
 }
@@ -53,7 +53,6 @@ impl Default for Report {
             kills: 0,
             open_at_origin_kill: 0,
             batches: 0,
-            transitions: 0,
             latency_micros: Quantiles::default(),
             seconds: 0.0,
         }
@@ -76,7 +75,7 @@ impl Report {
     }
 
     fn mean_batch(&self) -> f64 {
-        if self.batches == 0 { 0.0 } else { self.transitions as f64 / self.batches as f64 }
+        if self.batches == 0 { 0.0 } else { self.dispatched as f64 / self.batches as f64 }
     }
 }
 
