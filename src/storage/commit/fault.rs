@@ -166,7 +166,8 @@ impl State {
             None => {}
         }
         batch.writes.sort_by_key(|write| write.table != Table::Clock);
-        let before = self.records.clone();
+        // Kept only where a crash may need it.
+        let before = self.crash.map(|_| self.records.clone());
         let mut crashed = None;
         for write in &batch.writes {
             if let Some((left, crash)) = &mut self.crash {
@@ -185,7 +186,7 @@ impl State {
             };
         }
         if let Some(crash) = crashed {
-            if crash == Crash::Whole {
+            if let (Crash::Whole, Some(before)) = (crash, before) {
                 self.records = before;
             }
             self.closed = Some("crashed".into());

@@ -158,7 +158,7 @@ async fn run(steps: Vec<Step>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
     #[test]
     fn l9_2_every_schedule_of_transitions_and_failures_agrees_with_the_model(steps in steps()) {
