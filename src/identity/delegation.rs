@@ -5,7 +5,8 @@ use ed25519_dalek::SigningKey;
 
 use super::{
     Did, DidError,
-    proof::{BadSignature, Check, Signature},
+    check::{BadSignature, Check},
+    proof::Signature,
 };
 use crate::clock::WallMs;
 
@@ -80,7 +81,8 @@ impl Delegation {
         self.ttl
     }
 
-    /// Whether it is valid at `instant`, with `sigma` milliseconds of tolerance for a delegator whose clock is ahead.
+    /// Whether it is valid at `instant`: `issued − σ ≤ instant < issued + ttl`, where `sigma` is the tolerance in
+    /// milliseconds for a delegator whose clock is ahead. An end past the last instant of `u64` stands at that instant.
     pub const fn valid_at(&self, instant: WallMs, sigma: u64) -> bool {
         self.issued_at.saturating_sub(sigma) <= instant && instant < self.issued_at.saturating_add(self.ttl)
     }
@@ -104,8 +106,8 @@ impl Delegation {
 
     /// The content address of this delegation, its signature included.
     pub fn digest(&self) -> DelegationDigest {
-        let mut bytes = Vec::with_capacity(Self::LEN);
-        self.encode(&mut bytes);
+        let mut bytes = [0; Self::LEN];
+        self.encode(&mut bytes.as_mut_slice());
         DelegationDigest(blake3::hash(&bytes).into())
     }
 
@@ -169,5 +171,126 @@ impl fmt::Debug for DelegationDigest {
         f.write_str("DelegationDigest(")?;
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
         f.write_str(")")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::KeySigner;
+
+    fn signer(seed: u8) -> KeySigner {
+        KeySigner::from_secret(&[seed; 32]).unwrap()
+    }
+
+    fn encoded(delegation: &Delegation) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        delegation.encode(&mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn l1_2_the_delegators_signature_covers_every_field() {
+        let delegation = signer(1).delegate(signer(2).key(), 1_000, 500);
+        assert_eq!(delegation.verify(), Ok(()));
+        assert_eq!(delegation.check().key, signer(1).key());
+        let (other, third) = (signer(3).key(), signer(4).key());
+        let changed = [
+            Delegation { delegator: other, ..delegation.clone() },
+            Delegation { delegatee: third, ..delegation.clone() },
+            Delegation { issued_at: 1_001, ..delegation.clone() },
+            Delegation { ttl: 501, ..delegation.clone() },
+            Delegation { signature: signer(2).sign_now(&[0; 32]), ..delegation.clone() },
+        ];
+        for changed in changed {
+            assert_eq!(changed.verify(), Err(BadSignature), "{changed:?}");
+            assert_ne!(changed.digest(), delegation.digest());
+        }
+    }
+
+    #[test]
+    fn l1_2_the_fields_of_the_transcript_do_not_run_into_each_other() {
+        let (first, second) = (signer(1).key(), signer(2).key());
+        let base = transcript(&first, &second, 1, 2);
+        assert_ne!(base, transcript(&second, &first, 1, 2));
+        assert_ne!(base, transcript(&first, &second, 2, 1));
+        assert_ne!(base, transcript(&first, &second, 1 << 8, 2 >> 8));
+    }
+
+    #[test]
+    fn l1_2_the_digest_is_blake3_over_the_whole_encoding() {
+        let delegation = signer(1).delegate(signer(2).key(), 1_000, DEFAULT_DELEGATION_TTL_MS);
+        let bytes = encoded(&delegation);
+        assert_eq!(bytes.len(), Delegation::LEN);
+        assert_eq!(delegation.digest().0, *blake3::hash(&bytes).as_bytes());
+        for at in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1;
+            if let Ok(changed) = Delegation::decode(&mut changed.as_slice()) {
+                assert_ne!(changed.digest(), delegation.digest(), "byte {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn l1_2_one_key_carries_several_delegations_with_digests_of_their_own() {
+        let device = signer(9).key();
+        let digests: std::collections::HashSet<_> = [
+            signer(1).delegate(device, 1_000, 500),
+            signer(2).delegate(device, 1_000, 500),
+            signer(1).delegate(device, 1_000, 501),
+            signer(1).delegate(device, 1_001, 500),
+        ]
+        .iter()
+        .map(Delegation::digest)
+        .collect();
+        assert_eq!(digests.len(), 4);
+    }
+
+    #[test]
+    fn l1_2_valid_from_sigma_before_its_issue_until_just_before_its_end() {
+        let delegation = signer(1).delegate(signer(2).key(), 10_000, 500);
+        let valid = |instant| delegation.valid_at(instant, 30);
+        assert!(!valid(9_969) && valid(9_970) && valid(10_000) && valid(10_499));
+        assert!(!valid(10_500), "no tolerance at its end");
+        assert!(!delegation.valid_at(9_999, 0) && delegation.valid_at(10_000, 0));
+    }
+
+    #[test]
+    fn l1_2_validity_saturates_at_both_ends_of_time() {
+        let first = signer(1).delegate(signer(2).key(), 10, 5);
+        assert!(first.valid_at(0, 30) && first.valid_at(0, u64::MAX), "σ reaches past the epoch");
+        assert!(!first.valid_at(15, u64::MAX), "σ never lengthens it");
+        let endless = signer(1).delegate(signer(2).key(), 10, u64::MAX);
+        assert!(endless.valid_at(u64::MAX - 1, 0) && !endless.valid_at(u64::MAX, 0));
+        let last = signer(1).delegate(signer(2).key(), u64::MAX, u64::MAX);
+        assert!(last.valid_at(u64::MAX - 3, 3) && !last.valid_at(u64::MAX - 4, 3) && !last.valid_at(u64::MAX, 3));
+        let empty = signer(1).delegate(signer(2).key(), 10, 0);
+        assert!(!empty.valid_at(10, 0) && !empty.valid_at(9, 0), "a ttl of nothing is never valid without σ");
+    }
+
+    #[test]
+    fn decodes_what_it_encodes_and_leaves_what_follows() {
+        let delegation = signer(1).delegate(signer(2).key(), 0, u64::MAX);
+        let bytes = [encoded(&delegation), vec![1, 2, 3]].concat();
+        let mut rest = bytes.as_slice();
+        let decoded = Delegation::decode(&mut rest).unwrap();
+        assert_eq!((&decoded, rest), (&delegation, [1, 2, 3].as_slice()));
+        assert_eq!(decoded.verify(), Ok(()));
+        assert_eq!((decoded.delegator(), decoded.delegatee()), (signer(1).key(), signer(2).key()));
+        assert_eq!((decoded.issued_at(), decoded.ttl()), (0, u64::MAX));
+    }
+
+    #[test]
+    fn every_prefix_is_truncated_and_weak_keys_are_refused() {
+        let bytes = encoded(&signer(1).delegate(signer(2).key(), 1, 2));
+        for length in 0..bytes.len() {
+            assert_eq!(Delegation::decode(&mut &bytes[..length]), Err(DelegationError::Truncated));
+        }
+        for key in [0..32, 32..64] {
+            let mut weak = bytes.clone();
+            weak[key].fill(0);
+            assert_eq!(Delegation::decode(&mut weak.as_slice()), Err(DelegationError::Key(DidError::Weak)));
+        }
     }
 }

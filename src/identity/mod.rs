@@ -5,10 +5,14 @@
 //! names its key in a [`Slot`] and carries the signature. [`Signer`] is the signing half, [`Check`] the verifying
 //! half.
 
+mod check;
 mod delegation;
 mod did;
 mod proof;
+mod signer;
 
+pub use check::{BadSignature, Check, verify_all};
 pub use delegation::{DEFAULT_DELEGATION_TTL_MS, Delegation, DelegationDigest, DelegationError};
 pub use did::{Did, DidError};
-pub use proof::{BadSignature, Check, KeySigner, Proof, SignError, Signature, Signer, Slot, verify_all};
+pub use proof::{Proof, Signature, Slot};
+pub use signer::{KeySigner, SignError, Signer};

@@ -124,3 +124,51 @@ impl Classifier for TagClassifier {
         Ok(Classified { class, namespace })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn l3_1_classes_and_lanes_name_each_other() {
+        for class in Class::ALL {
+            assert_eq!(Class::from_lane(class.lane()), Some(class));
+        }
+        assert_eq!(Class::ALL.map(Class::lane), [0, 1, 2, 3]);
+        assert!((4..=u8::MAX).all(|lane| Class::from_lane(lane).is_none()));
+        assert_eq!(Class::ALL.map(Class::label), ["dht_control", "storage", "e2e", "application"]);
+    }
+
+    #[test]
+    fn l2_6_the_tag_and_for_application_the_namespace_are_read_off_the_head() {
+        for (tag, class) in [(0, Class::DhtControl), (1, Class::Storage), (2, Class::E2e)] {
+            let expected = Ok(Classified { class, namespace: None });
+            assert_eq!(TagClassifier.classify(&[tag]), expected);
+            assert_eq!(TagClassifier.classify(&[tag, 255, 1]), expected);
+        }
+        let application = |namespace| Ok(Classified { class: Class::Application, namespace: Some(namespace) });
+        assert_eq!(TagClassifier.classify(&[3, 0]), application(2..2));
+        assert_eq!(TagClassifier.classify(b"\x03\x04chathello"), application(2..6));
+        assert_eq!(TagClassifier.classify(b"\x03\x04chat"), application(2..6));
+    }
+
+    #[test]
+    fn l2_6_data_that_cannot_be_placed_is_refused() {
+        assert_eq!(TagClassifier.classify(&[]), Err(ClassifyError::Empty));
+        for tag in 4..=u8::MAX {
+            assert_eq!(TagClassifier.classify(&[tag, 0]), Err(ClassifyError::UnknownTag(tag)));
+        }
+        assert_eq!(TagClassifier.classify(&[3]), Err(ClassifyError::Truncated));
+        assert_eq!(TagClassifier.classify(b"\x03\x05chat"), Err(ClassifyError::Truncated));
+        assert_eq!(TagClassifier.classify(&[3, 255]), Err(ClassifyError::Truncated));
+    }
+
+    #[test]
+    fn a_namespace_of_255_bytes_is_the_longest() {
+        let longest = "n".repeat(255);
+        let data = TagClassifier::application(&longest, b"body").unwrap();
+        let namespace = TagClassifier.classify(&data).unwrap().namespace.unwrap();
+        assert_eq!((&data[namespace.clone()], &data[namespace.end..]), (longest.as_bytes(), b"body".as_slice()));
+        assert_eq!(TagClassifier::application(&"n".repeat(256), b""), Err(ClassifyError::Truncated));
+    }
+}

@@ -30,3 +30,21 @@ impl Payload {
             .into()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::KeySigner;
+
+    #[test]
+    fn l2_5_a_hop_signs_the_transaction_the_next_hop_and_the_budget() {
+        let did = |seed| KeySigner::from_secret(&[seed; 32]).unwrap().key();
+        let digest =
+            |transaction, next, budget| Payload::hop_digest(&TransactionDigest(transaction), &did(next), budget);
+        let base = digest([1; 32], 2, 3);
+        assert_eq!(base, digest([1; 32], 2, 3));
+        for other in [digest([4; 32], 2, 3), digest([1; 32], 5, 3), digest([1; 32], 2, 4)] {
+            assert_ne!(base, other);
+        }
+    }
+}

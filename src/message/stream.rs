@@ -48,3 +48,48 @@ impl StreamKey {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::KeySigner;
+
+    fn did(seed: u8) -> Did {
+        KeySigner::from_secret(&[seed; 32]).unwrap().key()
+    }
+
+    #[test]
+    fn l5_1_a_key_reads_back_and_each_part_tells_streams_apart() {
+        let key = StreamKey { network: NetworkId(1), origin: did(1), destination: did(2), class: Class::E2e };
+        let others = [
+            StreamKey { network: NetworkId(2), ..key },
+            StreamKey { origin: did(3), ..key },
+            StreamKey { destination: did(3), ..key },
+            StreamKey { class: Class::Storage, ..key },
+            StreamKey { origin: did(2), destination: did(1), ..key },
+        ];
+        for other in others {
+            assert_ne!(other.to_bytes(), key.to_bytes());
+            assert_eq!(StreamKey::from_bytes(&other.to_bytes()), Some(other));
+        }
+        let bytes = key.to_bytes();
+        assert_eq!(bytes[..8], 1_u64.to_be_bytes());
+        assert_eq!((&bytes[8..40], &bytes[40..72], bytes[72]), (&did(1).as_bytes()[..], &did(2).as_bytes()[..], 2));
+    }
+
+    #[test]
+    fn l11_1_bytes_that_are_no_streams_key_are_told() {
+        let key = StreamKey { network: NetworkId(1), origin: did(1), destination: did(2), class: Class::E2e };
+        let bytes = key.to_bytes();
+        for length in 0..bytes.len() {
+            assert_eq!(StreamKey::from_bytes(&bytes[..length]), None);
+        }
+        assert_eq!(StreamKey::from_bytes(&[bytes.as_slice(), &[0]].concat()), None);
+        let mut class = bytes;
+        class[72] = 4;
+        assert_eq!(StreamKey::from_bytes(&class), None);
+        let mut weak = bytes;
+        weak[8..40].fill(0);
+        assert_eq!(StreamKey::from_bytes(&weak), None);
+    }
+}

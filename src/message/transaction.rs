@@ -178,3 +178,169 @@ impl Transaction {
         self.proof.slot.speaker()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::HashSet, sync::Arc};
+
+    use super::*;
+    use crate::identity::{Check, KeySigner, Slot};
+
+    const NETWORK: NetworkId = NetworkId(7);
+
+    fn signer(seed: u8) -> KeySigner {
+        KeySigner::from_secret(&[seed; 32]).unwrap()
+    }
+
+    fn content() -> Content {
+        Content {
+            destination: signer(2).key(),
+            tx_id: TxId([3; 16]),
+            incarnation: Incarnation(4),
+            sequence: 5,
+            issued_at: 6_000,
+            ttl: 700,
+            kind: Kind::Whole,
+            data: Bytes::from_static(b"data"),
+        }
+    }
+
+    fn chunk() -> Kind {
+        Kind::Chunk { index: 1, count: 2, original: TransactionDigest([9; 32]), length: 3 }
+    }
+
+    #[test]
+    fn l2_2_changing_any_one_signed_field_changes_the_digest() {
+        let origin = signer(1).key();
+        let digest = |content: Content| content.digest(NETWORK, &origin, Class::E2e);
+        let mut digests = vec![
+            digest(content()),
+            content().digest(NetworkId(8), &origin, Class::E2e),
+            content().digest(NETWORK, &signer(3).key(), Class::E2e),
+            content().digest(NETWORK, &origin, Class::DhtControl),
+            content().digest(NETWORK, &origin, Class::Storage),
+            content().digest(NETWORK, &origin, Class::Application),
+            digest(Content { destination: signer(4).key(), ..content() }),
+            digest(Content { tx_id: TxId([4; 16]), ..content() }),
+            digest(Content { incarnation: Incarnation(5), ..content() }),
+            digest(Content { sequence: 6, ..content() }),
+            digest(Content { issued_at: 6_001, ..content() }),
+            digest(Content { ttl: 701, ..content() }),
+            digest(Content { data: Bytes::from_static(b"dat"), ..content() }),
+            digest(Content { data: Bytes::from_static(b"datA"), ..content() }),
+            digest(Content { data: Bytes::from_static(b"data\0"), ..content() }),
+            digest(Content { data: Bytes::new(), ..content() }),
+            digest(Content { kind: chunk(), ..content() }),
+        ];
+        for kind in [
+            Kind::Chunk { index: 0, count: 2, original: TransactionDigest([9; 32]), length: 3 },
+            Kind::Chunk { index: 1, count: 3, original: TransactionDigest([9; 32]), length: 3 },
+            Kind::Chunk { index: 1, count: 2, original: TransactionDigest([8; 32]), length: 3 },
+            Kind::Chunk { index: 1, count: 2, original: TransactionDigest([9; 32]), length: 4 },
+        ] {
+            digests.push(digest(Content { kind, ..content() }));
+        }
+        // Values that trade places between neighbouring fields of one size.
+        digests.push(digest(Content { issued_at: 700, ttl: 6_000, ..content() }));
+        digests.push(digest(Content { incarnation: Incarnation(5), sequence: 4, ..content() }));
+        digests.push(Content { destination: origin, ..content() }.digest(NETWORK, &signer(2).key(), Class::E2e));
+        let distinct: HashSet<_> = digests.iter().collect();
+        assert_eq!(distinct.len(), digests.len());
+    }
+
+    #[test]
+    fn l2_2_a_chunks_fields_are_not_read_as_a_whole_ones() {
+        // The bytes that the chunk's fields add, moved to where a whole transaction's next fields and data stand.
+        let origin = signer(1).key();
+        let chunked = Content { kind: chunk(), data: Bytes::new(), ..content() };
+        let tail = [[0; 2].as_slice(), &[9; 32], &3_u64.to_be_bytes()].concat();
+        let whole = Content { data: tail.into(), ..content() };
+        assert_ne!(chunked.digest(NETWORK, &origin, Class::E2e), whole.digest(NETWORK, &origin, Class::E2e));
+    }
+
+    #[test]
+    fn l2_3_the_digest_leaves_out_how_a_slot_is_written_and_who_signed() {
+        let (account, device) = (signer(1), signer(5));
+        let digest = content().digest(NETWORK, &account.key(), Class::E2e);
+        let renewed = [(1, 2), (3, 4)].map(|(issued, ttl)| account.delegate(device.key(), issued, ttl));
+        let slots = [
+            (&account, Slot::Own(account.key())),
+            (&device, Slot::Inline(Arc::new(renewed[0].clone()))),
+            (&device, Slot::Inline(Arc::new(renewed[1].clone()))),
+        ];
+        for (signer, slot) in slots {
+            let proof = Proof { signature: signer.sign_now(&digest.0), slot };
+            let key = proof.slot.key().unwrap();
+            assert_eq!(Check { key, message: digest.0, signature: proof.signature }.verify(), Ok(()));
+            let transaction = Transaction { content: content(), proof };
+            let origin = transaction.origin().unwrap();
+            assert_eq!(transaction.content.digest(NETWORK, &origin, Class::E2e), digest);
+        }
+    }
+
+    #[test]
+    fn l1_4_a_swapped_delegation_does_not_re_attribute_a_transaction() {
+        let (account, thief, device) = (signer(1), signer(6), signer(5));
+        let digest = content().digest(NETWORK, &account.key(), Class::E2e);
+        let signature = device.sign_now(&digest.0);
+        let swaps = [Slot::Inline(Arc::new(thief.delegate(device.key(), 1, u64::MAX))), Slot::Own(device.key())];
+        for slot in swaps {
+            let swapped = Transaction { content: content(), proof: Proof { slot, signature } };
+            let origin = swapped.origin().unwrap();
+            let message = swapped.content.digest(NETWORK, &origin, Class::E2e).0;
+            assert!(Check { key: device.key(), message, signature }.verify().is_err());
+        }
+    }
+
+    #[test]
+    fn l2_2_another_network_or_class_fails_the_signature() {
+        let origin = signer(1);
+        let signature = origin.sign_now(&content().digest(NETWORK, &origin.key(), Class::E2e).0);
+        let verify = |network, class| {
+            let message = content().digest(network, &origin.key(), class).0;
+            Check { key: origin.key(), message, signature }.verify()
+        };
+        assert_eq!(verify(NETWORK, Class::E2e), Ok(()));
+        assert!(verify(NetworkId(8), Class::E2e).is_err());
+        assert!(verify(NETWORK, Class::Storage).is_err());
+    }
+
+    #[test]
+    fn l2_4_live_from_sigma_before_its_issue_until_just_before_its_expiry() {
+        let content = content();
+        assert_eq!(content.expires_at(), 6_700);
+        assert_eq!(content.liveness(5_969, 30), Liveness::FromTheFuture);
+        assert_eq!(content.liveness(5_970, 30), Liveness::Live);
+        assert_eq!(content.liveness(6_699, 30), Liveness::Live);
+        assert_eq!(content.liveness(6_700, 30), Liveness::Expired);
+        assert_eq!(content.liveness(5_999, 0), Liveness::FromTheFuture);
+        assert_eq!(content.liveness(6_000, 0), Liveness::Live);
+    }
+
+    #[test]
+    fn l2_4_liveness_saturates_at_both_ends_of_time() {
+        let early = Content { issued_at: 5, ttl: 10, ..content() };
+        assert_eq!(early.liveness(0, 30), Liveness::Live);
+        assert_eq!(early.liveness(15, u64::MAX), Liveness::Expired, "σ never lengthens a life");
+        let endless = Content { issued_at: 5, ttl: u64::MAX, ..content() };
+        assert_eq!(endless.expires_at(), u64::MAX);
+        assert_eq!(endless.liveness(u64::MAX - 1, 0), Liveness::Live);
+        assert_eq!(endless.liveness(u64::MAX, 0), Liveness::Expired);
+        let never = Content { issued_at: 5, ttl: 0, ..content() };
+        assert_eq!(never.liveness(5, 0), Liveness::Expired);
+    }
+
+    #[test]
+    fn l8_4_an_incarnation_is_48_bits_of_wall_time_then_16_random_bits() {
+        let incarnation = Incarnation::new(0x0123_4567_89ab, 0xcdef);
+        assert_eq!(incarnation.0, 0x0123_4567_89ab_cdef);
+        assert_eq!(incarnation.wall(), 0x0123_4567_89ab);
+        assert!(Incarnation::new(2, 0) > Incarnation::new(1, u16::MAX));
+        assert_eq!(Incarnation::new(u64::MAX, 1).wall(), (1 << 48) - 1);
+    }
+
+    #[test]
+    fn random_names_differ() {
+        assert_ne!(TxId::random(), TxId::random());
+    }
+}

@@ -71,7 +71,7 @@ pub enum DecodeError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a transaction of {length} bytes on the wire is over the frame limit of {limit}")]
 pub struct FrameTooLarge {
-    /// The frame's length in bytes, with both proofs as long as they can get.
+    /// The frame's length in bytes, as its slots stand.
     pub length: usize,
     /// The limit in bytes.
     pub limit: usize,
