@@ -116,8 +116,9 @@ impl Verified {
         self.span.clone()
     }
 
-    pub(in crate::layer) fn namespace_range(&self) -> Option<Range<usize>> {
-        self.namespace.clone()
+    /// Its frame's place in its lane's credit, to be kept by who goes on with it.
+    pub(in crate::layer) const fn take_credit(&mut self) -> Option<CreditGuard> {
+        self.credit.take()
     }
 
     pub(in crate::layer) fn into_parts(self) -> Parts {
