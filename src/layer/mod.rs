@@ -5,6 +5,7 @@ pub mod forward;
 mod outcome;
 mod refusal;
 pub mod verify;
+pub mod window;
 
 pub use outcome::{AdmissionError, Outcome};
 pub use refusal::{Refusal, Signatory};
