@@ -1,7 +1,9 @@
 //! What the layer refuses, and why.
 //!
 //! A refusal stores nothing and dispatches nothing. Each is counted once, in
-//! `admit_one_refusals_total{reason="<label>"}` with its [`Refusal::label`].
+//! `admit_one_refusals_total{reason="<label>"}` with its [`Refusal::label`]: the boundary counts its own where it
+//! decides, the layer all others. (Where the batch of a decision then fails, what is answered is `store_failed`, and
+//! that is counted beside the decision.)
 
 use std::fmt;
 
@@ -11,7 +13,15 @@ use crate::{
     clock::WallMs,
     identity::{DelegationDigest, Did, DidError, SignError},
     link::Channel,
-    message::{Class, ClassifyError, DecodeError},
+    layer::{
+        boundary::BoundaryRefusal,
+        window::{ForkEvidence, WindowRefusal},
+    },
+    message::{Class, ClassifyError, DecodeError, Incarnation, StreamKey, TransactionDigest},
+    storage::{
+        RecordName,
+        commit::{BudgetExhausted, StoreFailed},
+    },
 };
 
 /// Which of a payload's two proofs is meant.
@@ -82,22 +92,18 @@ pub enum Refusal {
         channel: Channel,
     },
     /// Issued further ahead of this node's clock than the tolerance (law L2.4).
-    #[error("issued at {issued_at}, more than {sigma} ms after this node's {now}: set the clock that is wrong")]
+    #[error("issued at {issued_at}, more than {sigma} ms ahead of this node's clock: set the clock that is wrong")]
     FromTheFuture {
         /// When it says it was issued.
         issued_at: WallMs,
-        /// This node's wall clock.
-        now: WallMs,
         /// The tolerance in milliseconds.
         sigma: u64,
     },
     /// Its life is over (law L2.4).
-    #[error("expired at {expires_at}, now it is {now}: sign it anew, or set the clock that is wrong")]
+    #[error("expired at {expires_at}: sign it anew, or set the clock that is wrong")]
     Expired {
         /// The first instant at which it no longer lived.
         expires_at: WallMs,
-        /// This node's wall clock.
-        now: WallMs,
     },
     /// It asks for a longer life than this node accepts (law L2.4).
     #[error("a time to live of {ttl} ms is over the {greatest} ms that this node accepts: sign it with a shorter one")]
@@ -157,6 +163,67 @@ pub enum Refusal {
         /// The key that should have signed.
         key: Did,
     },
+    /// The stream's record cannot be restored (law L11.2).
+    #[error("the stream {key:?} is unavailable: its record {record} cannot be restored; clear it by that name")]
+    StreamUnavailable {
+        /// The stream.
+        key: Box<StreamKey>,
+        /// Its record.
+        record: RecordName,
+    },
+    /// Issued at or before the mark where this store began (law L9.9).
+    #[error("issued at or before {mark}, where this store began: sign it anew")]
+    BeforeMark {
+        /// The mark.
+        mark: WallMs,
+    },
+    /// It expires at or below its class's floor, where removed streams may have admitted it (law L10.5).
+    #[error("expires at or before {floor}, up to which spent streams of its class were removed: sign it anew")]
+    BelowFloor {
+        /// The floor.
+        floor: WallMs,
+    },
+    /// Its incarnation lies further ahead of this node's clock than the tolerance (law L8.4).
+    #[error("incarnation {:#x} is more than {sigma} ms ahead of this node's clock: set the clock that is wrong", incarnation.0)]
+    IncarnationAhead {
+        /// The incarnation.
+        incarnation: Incarnation,
+        /// The tolerance in milliseconds.
+        sigma: u64,
+    },
+    /// The same transaction was admitted before (law L5.3).
+    #[error("already admitted: a replay, or the same transaction by a second way")]
+    Replay,
+    /// Another transaction was admitted at its sequence (law L5.3).
+    #[error("{kept} was admitted at the sequence of {refused}: does the origin run on two copies of its record?")]
+    Fork {
+        /// What was admitted.
+        kept: TransactionDigest,
+        /// What was refused.
+        refused: TransactionDigest,
+        /// Both, signed by this node, where it was given a signer for evidence.
+        evidence: Option<Box<ForkEvidence>>,
+    },
+    /// Below its stream's window, or of an older incarnation (law L5.3).
+    #[error("older than sequence {lowest} of incarnation {:#x}, the oldest that is kept: overtaken on its way", incarnation.0)]
+    Stale {
+        /// The incarnation that is kept.
+        incarnation: Incarnation,
+        /// The lowest sequence that its window covers.
+        lowest: u64,
+    },
+    /// A new stream, and no place for one (law L10.1).
+    #[error("a new stream, and the bound of {bound} streams is reached: one is free when a stream is spent")]
+    StreamCapacityExceeded {
+        /// The bound.
+        bound: usize,
+    },
+    /// A table's budget is reached (law L9.7).
+    #[error("{0}: raise the budget, or wait until streams are spent")]
+    BudgetExhausted(BudgetExhausted),
+    /// The store failed; the transaction was not admitted, and may be later (law L9.2).
+    #[error("{0}; present it again once the store works")]
+    StoreFailed(#[from] StoreFailed),
     /// More transactions of one channel, or in all, wait for their handlers than the bound allows.
     #[error("{held} transactions wait for a handler already, the bound: the handler is too slow for its callers")]
     DispatchFull {
@@ -231,6 +298,16 @@ impl Refusal {
             Refusal::DelegationSignature { .. } => "delegation_signature",
             Refusal::OriginSignature { .. } => "origin_signature",
             Refusal::HopSignature { .. } => "hop_signature",
+            Refusal::StreamUnavailable { .. } => "stream_unavailable",
+            Refusal::BeforeMark { .. } => "before_mark",
+            Refusal::BelowFloor { .. } => "below_floor",
+            Refusal::IncarnationAhead { .. } => "incarnation_ahead",
+            Refusal::Replay => "replay",
+            Refusal::Fork { .. } => "fork",
+            Refusal::Stale { .. } => "stale",
+            Refusal::StreamCapacityExceeded { .. } => "stream_capacity_exceeded",
+            Refusal::BudgetExhausted(_) => "budget_exhausted",
+            Refusal::StoreFailed(_) => "store_failed",
             Refusal::DispatchFull { .. } => "dispatch_full",
             Refusal::NoRoute { .. } => "no_route",
             Refusal::HopBudgetSpent { .. } => "hop_budget_spent",
@@ -238,6 +315,33 @@ impl Refusal {
             Refusal::ForwardQueueFull { .. } => "forward_queue_full",
             Refusal::ForwardFailed { .. } => "forward_failed",
             Refusal::HopSigning(_) => "hop_signing",
+        }
+    }
+}
+
+impl From<BoundaryRefusal> for Refusal {
+    fn from(refusal: BoundaryRefusal) -> Self {
+        match refusal {
+            BoundaryRefusal::StreamUnavailable { key, record } => {
+                Refusal::StreamUnavailable { key: Box::new(key), record }
+            }
+            BoundaryRefusal::TtlTooLong { ttl, greatest } => Refusal::TtlTooLong { ttl, greatest },
+            BoundaryRefusal::Expired { expired } => Refusal::Expired { expires_at: expired },
+            BoundaryRefusal::FromTheFuture { issued_at, sigma } => Refusal::FromTheFuture { issued_at, sigma },
+            BoundaryRefusal::BeforeMark { mark } => Refusal::BeforeMark { mark },
+            BoundaryRefusal::BelowFloor { floor } => Refusal::BelowFloor { floor },
+            BoundaryRefusal::IncarnationAhead { incarnation, sigma } => {
+                Refusal::IncarnationAhead { incarnation, sigma }
+            }
+            BoundaryRefusal::Window(WindowRefusal::Replay) => Refusal::Replay,
+            BoundaryRefusal::Window(WindowRefusal::Fork { kept, refused }) => {
+                Refusal::Fork { kept, refused, evidence: None }
+            }
+            BoundaryRefusal::Window(WindowRefusal::Stale { incarnation, lowest }) => {
+                Refusal::Stale { incarnation, lowest }
+            }
+            BoundaryRefusal::StreamCapacityExceeded { bound } => Refusal::StreamCapacityExceeded { bound },
+            BoundaryRefusal::BudgetExhausted(exhausted) => Refusal::BudgetExhausted(exhausted),
         }
     }
 }

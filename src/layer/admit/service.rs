@@ -98,20 +98,14 @@ impl Staged {
             Ok(Ok(verdict)) => verdict,
             Ok(Err(refusal)) => {
                 drop(turn);
-                return Err(AdmissionError::refuse(explain(&shared, verified, refusal).await));
+                return Err(AdmissionError::pass_on(explain(&shared, verified, refusal).await));
             }
             Err(failed) => {
                 drop(turn);
                 return Err(AdmissionError::refuse(failed.into()));
             }
         };
-        metrics::counter!(
-            "admit_one_verdicts_total",
-            "class" => verified.class().label(),
-            "verdict" => label(verdict),
-        )
-        .increment(1);
-        tracing::debug!(verdict = label(verdict), "admitted");
+        tracing::debug!(?verdict, "admitted");
 
         turn.wait().await;
         poll_fn(|context| handler.poll_ready(context)).await.map_err(AdmissionError::Handler)?;
@@ -138,12 +132,4 @@ async fn explain(shared: &Shared, verified: Verified, refusal: BoundaryRefusal) 
         }
     }
     refusal
-}
-
-const fn label(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::First => "first",
-        Verdict::Advance => "advance",
-        Verdict::Late => "late",
-    }
 }

@@ -168,9 +168,8 @@ where
 }
 
 fn overdue(clock: &dyn Clock, expires_at: u64, next_hop: Did, bound: Duration) -> Refusal {
-    let now = clock.wall();
-    if now >= expires_at {
-        Refusal::Expired { expires_at, now }
+    if clock.wall() >= expires_at {
+        Refusal::Expired { expires_at }
     } else {
         Refusal::ForwardQueueFull { next_hop, waited_ms: u64::try_from(bound.as_millis()).unwrap_or(u64::MAX) }
     }
