@@ -1,5 +1,11 @@
 //! What must survive: the [`Store`] trait that every engine implements, the engines, and group commit on top.
 
+pub(crate) mod birth;
+pub mod commit;
+pub(crate) mod floor;
+pub(crate) mod guard;
+pub mod lease;
+pub(crate) mod seal;
 mod store;
 
 pub use store::{
