@@ -12,11 +12,11 @@ use libp2p::PeerId;
 use crate::{
     clock::WallMs,
     identity::{DelegationDigest, Did, DidError, SignError},
-    link::Channel,
     layer::{
         boundary::BoundaryRefusal,
         window::{ForkEvidence, WindowRefusal},
     },
+    link::Channel,
     message::{Class, ClassifyError, DecodeError, Incarnation, StreamKey, TransactionDigest},
     storage::{
         RecordName,

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use libp2p::PeerId;
 use tower::{Service, ServiceBuilder, service_fn};
 
-use crate::fixture::{Calls, Counters, NETWORK, Node, Sender, refused};
+use crate::fixture::{Calls, Counters, NETWORK, Node, Sender, accept, refused};
 
 const DATA: &[u8] = b"\x02hello";
 
@@ -35,15 +35,17 @@ const CASES: &[(&str, &str, Case)] = &[
     ("a hop budget over 64", "hop_budget_too_great", |from, to| altered(from, to, |frame| frame[HOP_BUDGET] = 65)),
     ("a weak key", "weak_key", |from, to| altered(from, to, |frame| frame[NEXT_HOP].fill(0))),
     ("a key that is none", "malformed_key", |from, to| altered(from, to, |frame| frame[NEXT_HOP].fill(0xff))),
-    ("a peer without an Ed25519 identity", "peer_not_ed25519", |from, to| {
-        Arrival { peer: PeerId::random(), ..good(from, to) }
+    ("a peer without an Ed25519 identity", "peer_not_ed25519", |from, to| Arrival {
+        peer: PeerId::random(),
+        ..good(from, to)
     }),
     ("a copy for another hop", "not_next_hop", |from, to| {
         let content = from.content(to.did(), DATA);
         from.arrival(&from.sign(content, KeySigner::generate().key(), 0))
     }),
-    ("a hop that is not the connection's peer", "hop_not_peer", |from, to| {
-        Arrival { peer: KeySigner::generate().key().to_peer_id(), ..good(from, to) }
+    ("a hop that is not the connection's peer", "hop_not_peer", |from, to| Arrival {
+        peer: KeySigner::generate().key().to_peer_id(),
+        ..good(from, to)
     }),
     ("a reference as the hop's slot", "unresolved_reference", |from, to| {
         let mut payload = from.next(to.did(), DATA);
@@ -59,10 +61,13 @@ const CASES: &[(&str, &str, Case)] = &[
         let kind = Kind::Chunk { index: 0, count: 2, original: TransactionDigest([1; 32]), length: 9 };
         signed(from, to, |content| content.kind = kind)
     }),
-    ("data of no class", "unclassified", |from, to| signed(from, to, |content| content.data = Bytes::from_static(b"\x09"))),
+    ("data of no class", "unclassified", |from, to| {
+        signed(from, to, |content| content.data = Bytes::from_static(b"\x09"))
+    }),
     ("no data", "unclassified", |from, to| signed(from, to, |content| content.data = Bytes::new())),
-    ("a class on another class's channel", "wrong_lane", |from, to| {
-        Arrival { channel: Some(Channel { index: 1, pool: 4 }), ..good(from, to) }
+    ("a class on another class's channel", "wrong_lane", |from, to| Arrival {
+        channel: Some(Channel { index: 1, pool: 4 }),
+        ..good(from, to)
     }),
     ("an expired one", "expired", |from, to| signed(from, to, |content| content.issued_at -= content.ttl)),
     ("one from the future", "from_the_future", |from, to| signed(from, to, |content| content.issued_at += 3_001)),
@@ -78,7 +83,9 @@ const CASES: &[(&str, &str, Case)] = &[
     ("a forged delegation", "delegation_signature", |from, to| {
         let mut payload = from.next(to.did(), DATA);
         let mut bytes = Vec::new();
-        KeySigner::generate().delegate(from.signer.key(), payload.transaction.content.issued_at, 1_000).encode(&mut bytes);
+        KeySigner::generate()
+            .delegate(from.signer.key(), payload.transaction.content.issued_at, 1_000)
+            .encode(&mut bytes);
         bytes[..32].copy_from_slice(KeySigner::generate().key().as_bytes());
         let forged = Delegation::decode(&mut bytes.as_slice()).expect("well-formed");
         payload.transaction.proof.slot = Slot::Inline(Arc::new(forged));
@@ -172,7 +179,7 @@ async fn every_bad_input_is_its_own_counted_refusal_and_leaves_nothing_behind() 
 #[tokio::test]
 async fn l2_5_a_hop_budget_of_zero_is_valid_at_the_destination() {
     let node = Node::start().await;
-    let mut service = ServiceBuilder::new().layer(node.layer().build()).service(service_fn(|_| std::future::ready(Ok(()))));
+    let mut service = ServiceBuilder::new().layer(node.layer().build()).service(service_fn(accept));
     let mut sender = Sender::new(&node.clock);
     let payload = sender.next(node.did(), DATA);
     assert_eq!(payload.hop_budget, 0);

@@ -2,7 +2,6 @@
 
 use std::{
     collections::HashMap,
-    num::NonZeroUsize,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -11,7 +10,7 @@ use admit_one::{
     clock::{Clock, ManualClock, WallMs},
     identity::{Did, KeySigner, Proof, Signer},
     layer::{
-        Admitted, AdmissionError, AdmissionLayer, AdmissionLayerBuilder, Outcome, Refusal,
+        AdmissionError, AdmissionLayer, AdmissionLayerBuilder, Admitted, Outcome, Refusal,
         boundary::{Admission, AdmissionConfig},
     },
     link::{Arrival, LinkId},
@@ -37,7 +36,6 @@ pub struct Node {
     pub signer: KeySigner,
     pub clock: Arc<ManualClock>,
     pub engine: Arc<MockEngine>,
-    pub commit: GroupCommit,
     pub admission: Admission,
 }
 
@@ -50,7 +48,7 @@ impl Node {
         let admission =
             Admission::open(&commit, clock.clone(), AdmissionConfig::default()).await.expect("the boundary opens");
         clock.advance(Duration::from_secs(60));
-        Self { signer: KeySigner::generate(), clock, engine, commit, admission }
+        Self { signer: KeySigner::generate(), clock, engine, admission }
     }
 
     pub fn did(&self) -> Did {
@@ -166,6 +164,11 @@ impl Calls {
     }
 }
 
+/// A handler that takes whatever is admitted.
+pub async fn accept(_: Admitted) -> Result<(), std::convert::Infallible> {
+    Ok(())
+}
+
 pub type Answer<R> = Result<Outcome<R>, AdmissionError<std::convert::Infallible>>;
 
 /// The refusal that an answer must be.
@@ -174,10 +177,6 @@ pub fn refused<R: std::fmt::Debug>(answer: Answer<R>) -> Refusal {
         Err(AdmissionError::Refused(refusal)) => refusal,
         other => panic!("not refused: {other:?}"),
     }
-}
-
-pub fn concurrency(number: usize) -> NonZeroUsize {
-    NonZeroUsize::new(number).expect("not zero")
 }
 
 /// Counters of this thread, while it lives.

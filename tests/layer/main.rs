@@ -6,4 +6,5 @@ mod durable;
 mod engine;
 mod fixture;
 mod forward;
+mod handler;
 mod replay;

@@ -9,7 +9,7 @@ use admit_one::{
 };
 use tower::{Service, ServiceBuilder, service_fn};
 
-use crate::fixture::{Calls, Counters, Node, Sender, refused};
+use crate::fixture::{Calls, Counters, Node, Sender, accept, refused};
 
 #[tokio::test]
 async fn l5_3_a_transaction_is_dispatched_once_however_it_is_signed_or_carried_again() {
@@ -42,7 +42,7 @@ async fn l5_3_a_transaction_is_dispatched_once_however_it_is_signed_or_carried_a
 async fn l5_3_a_fork_is_refused_with_evidence_that_this_node_signed() {
     let node = Node::start().await;
     let layer = node.layer().evidence(Arc::new(node.signer.clone())).build();
-    let mut service = ServiceBuilder::new().layer(layer).service(service_fn(|_| std::future::ready(Ok(()))));
+    let mut service = ServiceBuilder::new().layer(layer).service(service_fn(accept));
     let mut origin = Sender::new(&node.clock);
     let first = origin.next(node.did(), b"\x02one");
     let kept = first.transaction.content.digest(crate::fixture::NETWORK, &origin.origin(), Class::E2e);
@@ -62,8 +62,7 @@ async fn l5_3_a_fork_is_refused_with_evidence_that_this_node_signed() {
 #[tokio::test]
 async fn l5_3_without_a_key_for_evidence_a_fork_is_refused_all_the_same() {
     let node = Node::start().await;
-    let mut service =
-        ServiceBuilder::new().layer(node.layer().build()).service(service_fn(|_| std::future::ready(Ok(()))));
+    let mut service = ServiceBuilder::new().layer(node.layer().build()).service(service_fn(accept));
     let mut origin = Sender::new(&node.clock);
     let first = origin.next(node.did(), b"\x02one");
     service.call(origin.arrival(&first)).await.expect("admitted");
@@ -76,8 +75,7 @@ async fn l5_3_without_a_key_for_evidence_a_fork_is_refused_all_the_same() {
 #[tokio::test]
 async fn every_refusal_of_the_boundary_keeps_its_name() {
     let node = Node::start().await;
-    let mut service =
-        ServiceBuilder::new().layer(node.layer().build()).service(service_fn(|_| std::future::ready(Ok(()))));
+    let mut service = ServiceBuilder::new().layer(node.layer().build()).service(service_fn(accept));
     let mut origin = Sender::new(&node.clock);
     origin.next = 100;
     let payload = origin.next(node.did(), b"\x02hundred");
@@ -86,7 +84,10 @@ async fn every_refusal_of_the_boundary_keeps_its_name() {
     origin.next = 100 - 32;
     let payload = origin.next(node.did(), b"\x02late");
     let refusal = refused(service.call(origin.arrival(&payload)).await);
-    assert!(matches!(refusal, Refusal::Stale { lowest: 69, incarnation } if incarnation == origin.incarnation), "{refusal}");
+    assert!(
+        matches!(refusal, Refusal::Stale { lowest: 69, incarnation } if incarnation == origin.incarnation),
+        "{refusal}"
+    );
 
     origin.incarnation = Incarnation::new(payload.transaction.content.issued_at + DEFAULT_SIGMA_MS + 1, 0);
     let payload = origin.next(node.did(), b"\x02ahead");
@@ -98,16 +99,14 @@ async fn every_refusal_of_the_boundary_keeps_its_name() {
     let mut content = early.content(young.did(), b"\x02early");
     content.issued_at -= Duration::from_secs(60).as_millis() as u64;
     let payload = early.sign(content, young.did(), 0);
-    let mut service =
-        ServiceBuilder::new().layer(young.layer().build()).service(service_fn(|_| std::future::ready(Ok(()))));
+    let mut service = ServiceBuilder::new().layer(young.layer().build()).service(service_fn(accept));
     assert_eq!(refused(service.call(early.arrival(&payload)).await).label(), "before_mark");
 }
 
 #[tokio::test]
 async fn l1_3_a_rotated_delegatee_keeps_its_stream() {
     let node = Node::start().await;
-    let mut service =
-        ServiceBuilder::new().layer(node.layer().build()).service(service_fn(|_| std::future::ready(Ok(()))));
+    let mut service = ServiceBuilder::new().layer(node.layer().build()).service(service_fn(accept));
     let account = KeySigner::generate();
     let device = || {
         let key = KeySigner::generate();
@@ -121,7 +120,11 @@ async fn l1_3_a_rotated_delegatee_keeps_its_stream() {
     let mut second = device();
     (second.next, second.incarnation) = (0, first.incarnation);
     let payload = second.next(node.did(), b"\x02again");
-    assert_eq!(refused(service.call(second.arrival(&payload)).await).label(), "fork", "the same sequence of one stream");
+    assert_eq!(
+        refused(service.call(second.arrival(&payload)).await).label(),
+        "fork",
+        "the same sequence of one stream"
+    );
     let payload = second.next(node.did(), b"\x02after");
     service.call(second.arrival(&payload)).await.expect("admitted");
     assert_eq!(node.streams(), 1);

@@ -7,7 +7,7 @@ use std::{
 use tower::Service;
 use tracing::Instrument;
 
-use super::{Admitted, AdmitLayer, layer::Shared};
+use super::{AdmitLayer, Admitted, layer::Shared};
 use crate::{
     BoxFuture,
     layer::{

@@ -7,4 +7,4 @@
 mod queue;
 mod turns;
 
-pub(in crate::layer) use turns::{Turn, Turns, TurnsFull};
+pub(in crate::layer) use turns::{Turn, Turns};

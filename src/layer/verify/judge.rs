@@ -118,9 +118,7 @@ fn alive(rules: &Rules, content: &Content, now: WallMs) -> Result<(), Refusal> {
     match content.liveness(now, rules.sigma) {
         Liveness::Live => Ok(()),
         Liveness::Expired => Err(Refusal::Expired { expires_at: content.expires_at() }),
-        Liveness::FromTheFuture => {
-            Err(Refusal::FromTheFuture { issued_at: content.issued_at, sigma: rules.sigma })
-        }
+        Liveness::FromTheFuture => Err(Refusal::FromTheFuture { issued_at: content.issued_at, sigma: rules.sigma }),
     }
 }
 
