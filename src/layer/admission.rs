@@ -18,6 +18,27 @@ use crate::{
 /// The service it makes is a `tower::Service<Arrival>` that answers [`Outcome`](super::Outcome), and is always
 /// ready. Its clones, and the services of one layer's clones, share one boundary, one order of turns and one memory
 /// of verified delegations.
+///
+/// ```
+/// use std::convert::Infallible;
+///
+/// use admit_one::identity::Did;
+/// use admit_one::layer::{AdmissionLayer, Admitted, Outcome, boundary::Admission};
+/// use admit_one::link::Arrival;
+/// use admit_one::message::NetworkId;
+/// use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
+///
+/// async fn take(admission: Admission, this_node: Did, frame: Arrival) {
+///     let mut service = ServiceBuilder::new()
+///         .layer(AdmissionLayer::builder(NetworkId(1), this_node, admission).build())
+///         .service(service_fn(async |admitted: Admitted| Ok::<_, Infallible>(admitted.sequence())));
+///     match service.ready().await.expect("always ready").call(frame).await {
+///         Ok(Outcome::Dispatched(sequence)) => println!("handled {sequence}"),
+///         Ok(_) => println!("sent on"),
+///         Err(error) => println!("{error}"),
+///     }
+/// }
+/// ```
 #[derive(Debug)]
 pub struct AdmissionLayer<F = NoForward> {
     verify: VerifyLayer,
@@ -112,6 +133,13 @@ impl<F> AdmissionLayerBuilder<F> {
             forward: ForwardLayer::new(self.local, clock, self.forwarding),
             admit: AdmitLayer::new(self.local, self.admission, self.concurrency, self.evidence),
         }
+    }
+}
+
+impl<F> AdmissionLayer<F> {
+    /// Its three steps, for who has something to put between them: outermost first.
+    pub fn into_steps(self) -> (VerifyLayer, ForwardLayer<F>, AdmitLayer) {
+        (self.verify, self.forward, self.admit)
     }
 }
 

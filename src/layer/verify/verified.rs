@@ -107,7 +107,7 @@ impl Verified {
     }
 
     /// When its frame was read, on the injected clock's monotonic time, where the transport says.
-    pub const fn read_at(&self) -> Option<Duration> {
+    pub(in crate::layer) const fn read_at(&self) -> Option<Duration> {
         self.read_at
     }
 
