@@ -1,7 +1,14 @@
 //! What must survive: the [`Store`] trait that every engine implements, the engines, and group commit on top.
 
+#[cfg(not(target_family = "wasm"))]
+mod journal;
+mod memory;
 mod store;
 
+#[cfg(not(target_family = "wasm"))]
+pub use journal::{Journal, JournalConfig};
+pub use memory::Memory;
 pub use store::{
-    BadRecord, Batch, CommitError, KEY_MAX, Key, OpenError, RecordName, Scan, ScanError, Store, Table, VALUE_MAX, Write,
+    BATCH_MAX, BadRecord, Batch, CommitError, KEY_MAX, Key, OpenError, RecordName, Scan, ScanError, Store, Table,
+    VALUE_MAX, Write,
 };
