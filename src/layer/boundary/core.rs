@@ -303,12 +303,6 @@ impl Boundary {
         let streams = self.streams.iter().map(|(key, stream)| (*key, stream.record.clone())).collect();
         (streams, self.birth.as_ref().map(Birth::encode), self.floors)
     }
-
-    /// The floors.
-    #[cfg(test)]
-    pub(super) fn floors(&self) -> &Floors {
-        &self.floors
-    }
 }
 
 /// Reads a record that every stream relies on. One that is there and cannot be read refuses the store.
