@@ -17,7 +17,8 @@ use super::{
 use crate::storage::{CommitError, Key, RecordName, Table, Write};
 
 /// Tables in memory whose records ride on group commit. All calls happen under its one lock, so none may block, and
-/// none may call into group commit.
+/// none may call into group commit. A participant holds no [`Member`] and no [`GroupCommit`](super::GroupCommit), since
+/// group commit would then hold itself alive.
 ///
 /// A participant remembers how to undo each transition since the last released batch; [`Stage::batch`] says which
 /// batch a transition is in.

@@ -27,9 +27,13 @@
 //! The state machine is in `pipeline`, the budgets in `occupancy`; the rest is a lock, a task and wakers.
 
 mod config;
+#[cfg(test)]
+pub(crate) mod fault;
 mod member;
 mod occupancy;
 mod pipeline;
+#[cfg(test)]
+mod tests;
 mod ticket;
 mod unrestorable;
 mod writer;

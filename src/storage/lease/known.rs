@@ -3,14 +3,16 @@
 use super::Clocks;
 use crate::message::Incarnation;
 
-/// The most incarnations that are remembered at once: one that the clock has reached, and four that it has not.
+/// The most incarnations that are remembered at once.
 pub(super) const KNOWN_MAX: usize = 5;
 
-/// Incarnations that were used or removed, greatest first: those more than the tolerance ahead of the clock, which
-/// are set aside, and the greatest of the others.
+/// Incarnations that were used or removed, greatest first. Those more than the tolerance ahead of the clock are set
+/// aside; a draw exceeds the others.
 ///
-/// A fifth one set aside drops the least. What is dropped can then be drawn below, at most until the clock reaches the
-/// next one that is kept; fresh random bits at every draw keep it from being drawn again.
+/// A sixth one drops the least, or the least that is set aside where only one is not. So one that was dropped is
+/// exceeded as long as the clock does not step back below all that are kept; where it does, a stream may run below
+/// the dropped one until the clock reaches the next that is kept, and the fresh random bits of every draw keep the
+/// dropped one from being drawn again.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Known(Vec<Incarnation>);
 
@@ -30,15 +32,10 @@ impl Known {
         if let Err(place) = self.0.binary_search_by(|known| incarnation.cmp(known)) {
             self.0.insert(place, incarnation);
         }
-        self.settle(now);
-    }
-
-    /// Forgets what the clock has reached, except for the greatest of it.
-    fn settle(&mut self, now: Clocks) {
-        let ahead = self.ahead(now);
-        self.0.truncate(ahead + 1);
         if self.0.len() > KNOWN_MAX {
-            self.0.remove(KNOWN_MAX - 1);
+            // The least goes, unless it is the only one that the clock has reached: a draw needs that one.
+            let least = self.0.len() - 1;
+            self.0.remove(if self.ahead(now) == least { least - 1 } else { least });
         }
     }
 
@@ -103,6 +100,14 @@ mod tests {
         let walls: Vec<u64> = known.list().iter().map(|known| known.wall()).collect();
         assert_eq!(walls, [600, 500, 400, 300, 90]);
         assert_eq!(known.list().len(), KNOWN_MAX);
+    }
+
+    #[test]
+    fn l8_4_a_step_back_below_the_greatest_still_exceeds_the_others() {
+        let known = known(&[500, 40, 300, 50], 600);
+        assert_eq!(known.draw(at(100), 0), Some(Incarnation::new(100, 0)));
+        assert_eq!(known.draw(at(45), 0), Some(Incarnation::new(51, 0)), "50 is within the tolerance");
+        assert_eq!(known.draw(at(35), 0), Some(Incarnation::new(41, 0)), "50 is set aside");
     }
 
     #[test]
