@@ -6,8 +6,15 @@ pub(crate) mod floor;
 pub(crate) mod guard;
 pub mod lease;
 pub(crate) mod seal;
+#[cfg(not(target_family = "wasm"))]
+mod journal;
+mod memory;
 mod store;
 
+#[cfg(not(target_family = "wasm"))]
+pub use journal::{Journal, JournalConfig};
+pub use memory::Memory;
 pub use store::{
-    BadRecord, Batch, CommitError, KEY_MAX, Key, OpenError, RecordName, Scan, ScanError, Store, Table, VALUE_MAX, Write,
+    BATCH_MAX, BadRecord, Batch, CommitError, KEY_MAX, Key, OpenError, RecordName, Scan, ScanError, Store, Table,
+    VALUE_MAX, Write,
 };

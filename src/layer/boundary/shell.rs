@@ -65,7 +65,7 @@ impl Staging for Stage<'_> {
 pub struct Admission {
     member: Member<Boundary>,
     clock: Arc<dyn Clock>,
-    bound: usize,
+    config: AdmissionConfig,
 }
 
 /// What an operator asks of a receiver first.
@@ -103,7 +103,7 @@ impl Admission {
         for (record, reason) in bad {
             commit.set_unrestorable(record, reason);
         }
-        let admission = Self { member: commit.join(boundary), clock, bound: config.streams };
+        let admission = Self { member: commit.join(boundary), clock, config };
         let born = admission.member.transition(|boundary, stage| {
             let reading = Reading::of(&*admission.clock);
             boundary.read(&reading, stage)
@@ -133,6 +133,16 @@ impl Admission {
         ticket
     }
 
+    /// What it was opened with.
+    pub const fn config(&self) -> &AdmissionConfig {
+        &self.config
+    }
+
+    /// The clock that it judges by.
+    pub const fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
     /// How the receiver is doing, without waiting. It speaks of changes that are not durable yet, too.
     pub fn health(&self) -> AdmissionHealth {
         let (streams, mark, settled) = self
@@ -141,7 +151,7 @@ impl Admission {
         let wall = self.clock.wall();
         AdmissionHealth {
             streams,
-            bound: self.bound,
+            bound: self.config.streams,
             birth_mark: mark,
             refuses_fresh_until: mark.filter(|mark| wall <= *mark),
             birth_settled: settled,
