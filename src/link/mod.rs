@@ -2,6 +2,8 @@
 
 mod arrival;
 mod frame;
+mod router;
 
 pub use arrival::{Arrival, Channel, CreditGuard, LinkId};
 pub use frame::Frame;
+pub use router::{DirectRouter, Router};
