@@ -113,7 +113,13 @@ impl Granting {
         Some(self.taken)
     }
 
+    /// The cumulative count: every frame below it is taken over.
+    pub(crate) const fn count(&self) -> u64 {
+        self.taken
+    }
+
     /// Frames read and not taken over, those behind a gap included.
+    #[cfg(test)]
     pub(crate) const fn unsettled(&self) -> u64 {
         self.read - self.taken
     }

@@ -29,8 +29,10 @@ pub(crate) struct Hello {
 pub(crate) enum Answer {
     /// The channel is open, with this credit.
     Accepted { credit: u8 },
-    /// The opener has a link of a greater number here.
+    /// The opener has a link of this number here, greater than or on another connection than the one it opens.
     Superseded { greatest: u64 },
+    /// This channel of the link is open already.
+    AlreadyOpen,
 }
 
 /// What comes back on a channel.
@@ -58,6 +60,7 @@ pub(crate) enum Framed {
 const LENGTH: usize = 4;
 const ACCEPTED: u8 = 0;
 const SUPERSEDED: u8 = 1;
+const ALREADY_OPEN: u8 = 2;
 
 impl Hello {
     /// Encoded length in bytes.
@@ -82,6 +85,7 @@ impl Answer {
         let (kind, value) = match self {
             Answer::Accepted { credit } => (ACCEPTED, u64::from(credit)),
             Answer::Superseded { greatest } => (SUPERSEDED, greatest),
+            Answer::AlreadyOpen => (ALREADY_OPEN, 0),
         };
         let [a, b, c, d, e, f, g, h] = value.to_be_bytes();
         [kind, a, b, c, d, e, f, g, h]
@@ -92,6 +96,7 @@ impl Answer {
         match (kind, u8::try_from(value)) {
             (ACCEPTED, Ok(credit @ 1..=GREATEST_CREDIT)) => Ok(Answer::Accepted { credit }),
             (SUPERSEDED, _) => Ok(Answer::Superseded { greatest: value }),
+            (ALREADY_OPEN, Ok(0)) => Ok(Answer::AlreadyOpen),
             _ => Err(BadAnswer { kind, value }),
         }
     }
@@ -238,7 +243,8 @@ mod tests {
         let hello = Hello { channel: Channel { index: 2, pool: 3 }, link: 0x0102_0304_0506_0708 };
         assert_eq!(hello.encode(), [2, 3, 1, 2, 3, 4, 5, 6, 7, 8]);
         assert_eq!(Hello::decode(hello.encode()), hello);
-        for answer in [Answer::Accepted { credit: 16 }, Answer::Superseded { greatest: u64::MAX }] {
+        for answer in [Answer::Accepted { credit: 16 }, Answer::Superseded { greatest: u64::MAX }, Answer::AlreadyOpen]
+        {
             let mut replies = Replies::new();
             assert_eq!(replies.next(&mut answer.encode().as_slice()), Some(Ok(Reply::Answer(answer))));
             assert_eq!(replies.next(&mut 77_u64.to_be_bytes().as_slice()), Some(Ok(Reply::Credit(77))));
@@ -247,7 +253,7 @@ mod tests {
 
     #[test]
     fn an_answer_of_unknown_kind_or_without_credit_is_bad() {
-        for (kind, value) in [(0, 0), (0, 33), (0, 256 + 16), (2, 1)] {
+        for (kind, value) in [(0, 0), (0, 33), (0, 256 + 16), (2, 1), (3, 0)] {
             let mut bytes = vec![kind];
             bytes.extend(u64::to_be_bytes(value));
             assert_eq!(Replies::new().next(&mut bytes.as_slice()), Some(Err(BadAnswer { kind, value })));

@@ -82,6 +82,12 @@ pub(crate) struct Reserved<P> {
     bytes: usize,
 }
 
+impl<P> Reserved<P> {
+    pub(crate) const fn peer(&self) -> &P {
+        &self.peer
+    }
+}
+
 /// Someone in line was let in.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct LetIn<P, N> {
