@@ -1,5 +1,7 @@
 //! What must survive: the [`Store`] trait that every engine implements, the engines, and group commit on top.
 
+pub mod commit;
+pub mod lease;
 mod store;
 
 pub use store::{

@@ -1,0 +1,232 @@
+//! Sequence leases: no sequence of a stream is ever handed out twice (law L8).
+//!
+//! A reservation that outruns its stream's durable lease writes one that covers the next [`LEASE`] sequences; one
+//! inside it writes nothing. A restart resumes past the lease, so it leaves a gap of at most [`LEASE`] and reuses
+//! nothing, wherever the crash was. The reservation's ticket resolves when what covers it is durable, and only then
+//! may a signature over it be exposed.
+//!
+//! **Incarnations.** A stream's numbering belongs to an incarnation, drawn when its record is created, from the wall
+//! clock and fresh random bits, above every one that the stream had and every one that was removed. One that lies
+//! more than the tolerance ahead of the clock is set aside: the stream runs under a lower one, and draws above it once
+//! the clock reaches it. So a sender that lost its record is heard again at once.
+//!
+//! **One owner.** One allocator owns a stream (law L8.3). Two that do not know of each other show at the
+//! destination: as Fork where one runs on a copy of the other's store, as Stale, naming the newer incarnation, where
+//! each has a store of its own. Nothing here can prevent it.
+//!
+//! **Retirement.** At the bound of [`SENDER_STREAMS`], a fresh stream takes the room of streams that were idle for the
+//! greatest time to live they were used with and the tolerance (law L8.5); after a restart, for the greatest that any
+//! node accepts. When there are none it is refused. A record that cannot be restored makes its stream unavailable
+//! and takes one place of the bound (law L11.2); if it is the record of what was removed, no fresh stream is opened.
+//!
+//! Metric: `admit_one_unavailable_calls_total`, labelled `table`, counts reservations refused for a bad record.
+//!
+//! What a failed batch does: the lease it would have written is forgotten, the next sequence stays, so that the next
+//! reservation writes a lease again.
+
+mod known;
+mod ledger;
+mod record;
+#[cfg(test)]
+mod tests;
+
+use std::{fmt, sync::Arc};
+
+pub use self::{ledger::LEASE, record::SENDER_STREAMS};
+use self::{ledger::Ledger, record::REMOVED_KEY};
+use crate::{
+    clock::{Clock, WallMs},
+    message::{Incarnation, StreamKey},
+    storage::{
+        RecordName, Table,
+        commit::{BatchNumber, BudgetExhausted, GroupCommit, Member, Participant, Ticket},
+    },
+};
+
+/// The default tolerance between clocks, in milliseconds: σ of the laws.
+pub const DEFAULT_TOLERANCE_MS: u64 = 3_000;
+
+/// How leases are granted.
+#[derive(Debug, Clone, Copy)]
+pub struct LeaseConfig {
+    /// How far ahead of the clock an incarnation may lie, in milliseconds. The same as admission's.
+    pub tolerance: u64,
+    /// The most streams; at most [`SENDER_STREAMS`], which a greater number is taken for.
+    pub streams: usize,
+}
+
+impl Default for LeaseConfig {
+    fn default() -> Self {
+        Self { tolerance: DEFAULT_TOLERANCE_MS, streams: SENDER_STREAMS }
+    }
+}
+
+/// A sequence that nothing else of its stream was or will be signed with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Reservation {
+    /// The numbering that the sequence belongs to.
+    pub incarnation: Incarnation,
+    /// The sequence.
+    pub sequence: u64,
+}
+
+/// Why no sequence was reserved. Nothing was changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LeaseRefused {
+    /// The stream's record cannot be restored (law L11.2), or, for a fresh stream, the record of what was removed.
+    #[error("record {record} cannot be restored: clear it with the node stopped")]
+    Unavailable {
+        /// The record's name.
+        record: RecordName,
+    },
+    /// Every place is taken by a stream that is in use (law L10.1).
+    #[error("{bound} sender streams are in use: wait until one was idle for the life of its transactions")]
+    StreamCapacityExceeded {
+        /// The bound.
+        bound: usize,
+    },
+    /// The stream's numbering has reached `u64::MAX` (law L8.2).
+    #[error("the stream has used its last sequence: clear its record for a new incarnation")]
+    Exhausted,
+    /// The lease would pass the sender table's budget (law L9.7).
+    #[error(transparent)]
+    BudgetExhausted(#[from] BudgetExhausted),
+    /// An incarnation could not be drawn: the system gave no random bits.
+    #[error("the system has no random source")]
+    NoRandomness,
+    /// An incarnation could not be drawn: the clock is past the 48 bits of milliseconds that one holds.
+    #[error("the wall clock reads {wall} ms since 1970, past the year 10889: set it right")]
+    ClockOutOfRange {
+        /// The clock's reading.
+        wall: WallMs,
+    },
+}
+
+/// Why leases could not be opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LeaseOpenError {
+    /// Something else owns the sender table of this group commit.
+    #[error("the sender table is taken: one group commit has one set of leases")]
+    Taken,
+}
+
+/// The clock's readings under the lock, and the tolerance, in milliseconds.
+#[derive(Debug, Clone, Copy)]
+struct Clocks {
+    wall: WallMs,
+    monotonic: std::time::Duration,
+    tolerance: u64,
+}
+
+/// The leases of a store's own streams. Cheap to clone.
+#[derive(Clone)]
+pub struct Leases {
+    member: Member<Ledger>,
+    clock: Arc<dyn Clock>,
+    tolerance: u64,
+    random: fn() -> Option<u16>,
+}
+
+impl Leases {
+    /// Restores the leases from what group commit scanned. A record that cannot be restored makes its own stream
+    /// unavailable and no other (law L11).
+    ///
+    /// # Errors
+    /// [`LeaseOpenError::Taken`] the second time.
+    pub fn open(commit: &GroupCommit, clock: Arc<dyn Clock>, config: LeaseConfig) -> Result<Self, LeaseOpenError> {
+        Self::open_with(commit, clock, config, system_random)
+    }
+
+    fn open_with(
+        commit: &GroupCommit,
+        clock: Arc<dyn Clock>,
+        config: LeaseConfig,
+        random: fn() -> Option<u16>,
+    ) -> Result<Self, LeaseOpenError> {
+        let senders = commit.take_scan(Table::Sender).ok_or(LeaseOpenError::Taken)?;
+        let marks = commit.take_scan(Table::Clock).ok_or(LeaseOpenError::Taken)?;
+        let tolerance = config.tolerance;
+        let now = Clocks { wall: clock.wall(), monotonic: clock.monotonic(), tolerance };
+        let mut ledger = Ledger::new(config.streams.min(SENDER_STREAMS));
+        for (key, value) in &senders.records {
+            match record::decode(key, value) {
+                Ok((name, lease)) => ledger.load(name, lease, now),
+                Err(reason) => commit.set_unrestorable(RecordName::of(Table::Sender, key), reason),
+            }
+        }
+        let mark = RecordName::of(Table::Clock, REMOVED_KEY);
+        if marks.bad.iter().any(|bad| bad.name == mark) {
+            ledger.load_removed(Err(mark));
+        }
+        if let Some((_, value)) = marks.records.iter().find(|(key, _)| *key == REMOVED_KEY) {
+            ledger.load_removed(record::decode_removed(value).map_err(|reason| {
+                commit.set_unrestorable(mark, reason);
+                mark
+            }));
+        }
+        Ok(Self { member: commit.join(ledger), clock, tolerance, random })
+    }
+
+    /// Reserves the stream's next sequence, for a transaction that lives `ttl` milliseconds from now (law L8.1).
+    /// The ticket resolves when the sequence is covered by a durable lease; until then nothing signed over it may
+    /// leave this process. Dropping the ticket leaves a gap and nothing else.
+    ///
+    /// Reservations of one stream are numbered in the order of the calls.
+    ///
+    /// # Errors
+    /// In the ticket, [`LeaseRefused`].
+    pub fn reserve(&self, stream: &StreamKey, ttl: u64) -> Ticket<Result<Reservation, LeaseRefused>> {
+        let name = stream.to_bytes();
+        self.member.transition(|ledger, stage| {
+            if let Some(record) = stage.unavailable(Table::Sender, &name) {
+                metrics::counter!("admit_one_unavailable_calls_total", "table" => "sender").increment(1);
+                return Err(LeaseRefused::Unavailable { record });
+            }
+            let now = Clocks { wall: self.clock.wall(), monotonic: self.clock.monotonic(), tolerance: self.tolerance };
+            let plan = ledger.plan(name, ttl, now, stage.unrestorable(), self.random)?;
+            for write in plan.writes() {
+                match write.value {
+                    None => stage.remove(write.table, write.key),
+                    Some(value) => {
+                        if let Err(exhausted) = stage.put(write.table, write.key, value) {
+                            stage.rewind();
+                            return Err(exhausted.into());
+                        }
+                    }
+                }
+            }
+            let reservation = plan.reservation;
+            ledger.apply(plan, stage.batch(), now);
+            Ok(reservation)
+        })
+    }
+
+    /// How many streams have a lease, unreleased ones included.
+    pub fn streams(&self) -> usize {
+        self.member.inspect(Ledger::len)
+    }
+}
+
+impl Participant for Ledger {
+    fn released(&mut self, batch: BatchNumber) {
+        Ledger::released(self, batch);
+    }
+
+    fn undo(&mut self) {
+        Ledger::undo(self);
+    }
+}
+
+impl fmt::Debug for Leases {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Leases").field("streams", &self.streams()).finish_non_exhaustive()
+    }
+}
+
+fn system_random() -> Option<u16> {
+    let mut bits = [0; 2];
+    getrandom::fill(&mut bits).ok()?;
+    Some(u16::from_be_bytes(bits))
+}

@@ -1,0 +1,190 @@
+//! The two records of leases: one a sender stream, and one of the whole store that says what was removed.
+//!
+//! A stream's record, [`RECORD_LEN`] bytes: version 1, key 73, incarnation 8, last covered sequence 8, known
+//! incarnations, checksum 16. The store's, [`REMOVED_LEN`] bytes: version 1, key 6, known incarnations, checksum 16.
+//! Known incarnations are a count (1) and five places of 8 bytes, greatest first, the unused ones zero. Numbers are
+//! big-endian. The checksum is the head of a BLAKE3 hash, in its own context, over everything before it.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::known::{KNOWN_MAX, Known};
+use crate::{
+    message::{Incarnation, StreamKey},
+    storage::{KEY_MAX, VALUE_MAX, commit::CommitConfig},
+};
+
+/// A stream's key as its record is filed.
+pub(super) type StreamName = [u8; StreamKey::LEN];
+
+/// The key of the record of what was removed, in the clock table.
+pub(super) const REMOVED_KEY: &[u8] = b"sender";
+
+/// The most sender streams that a store holds (law L10.1).
+pub const SENDER_STREAMS: usize = 16_384;
+
+const VERSION: u8 = 1;
+const CHECKSUM_LEN: usize = 16;
+const KNOWN_LEN: usize = 1 + KNOWN_MAX * 8;
+/// The length of a stream's record, in bytes.
+pub(super) const RECORD_LEN: usize = 1 + StreamKey::LEN + 8 + 8 + KNOWN_LEN + CHECKSUM_LEN;
+/// The length of the record of what was removed, in bytes.
+pub(super) const REMOVED_LEN: usize = 1 + REMOVED_KEY.len() + KNOWN_LEN + CHECKSUM_LEN;
+const CONTEXT: &str = "admit-one lease record";
+
+// Law L9.1: the maxima hold at compile time, and the default budget has room for every stream.
+const _: () = assert!(StreamKey::LEN <= KEY_MAX && RECORD_LEN <= VALUE_MAX && REMOVED_LEN <= VALUE_MAX);
+const _: () = assert!(SENDER_STREAMS as u64 <= CommitConfig::SENDER.records);
+const _: () = assert!((SENDER_STREAMS * (StreamKey::LEN + RECORD_LEN)) as u64 <= CommitConfig::SENDER.bytes);
+
+/// What is durable of one stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Lease {
+    pub(super) incarnation: Incarnation,
+    /// The last sequence that the lease covers.
+    pub(super) through: u64,
+    pub(super) known: Known,
+}
+
+pub(super) fn encode(stream: &StreamName, lease: &Lease) -> Bytes {
+    let mut out = BytesMut::with_capacity(RECORD_LEN);
+    out.put_u8(VERSION);
+    out.put_slice(stream);
+    out.put_u64(lease.incarnation.0);
+    out.put_u64(lease.through);
+    put_known(&mut out, &lease.known);
+    seal(out)
+}
+
+/// Reads a stream's record that was found under `key`; total. The error says why it is none.
+pub(super) fn decode(key: &[u8], record: &[u8]) -> Result<(StreamName, Lease), &'static str> {
+    let body = open(record)?;
+    let (stream, body) = body.split_first_chunk::<{ StreamKey::LEN }>().ok_or("it ends early")?;
+    if stream != key {
+        return Err("it is filed under another key than its own");
+    }
+    let (incarnation, body) = u64(body)?;
+    let (through, body) = u64(body)?;
+    let known = known(body)?;
+    if known.list().contains(&Incarnation(incarnation)) {
+        return Err("its running incarnation is among those set aside");
+    }
+    Ok((*stream, Lease { incarnation: Incarnation(incarnation), through, known }))
+}
+
+pub(super) fn encode_removed(removed: &Known) -> Bytes {
+    let mut out = BytesMut::with_capacity(REMOVED_LEN);
+    out.put_u8(VERSION);
+    out.put_slice(REMOVED_KEY);
+    put_known(&mut out, removed);
+    seal(out)
+}
+
+/// Reads the record of what was removed; total.
+pub(super) fn decode_removed(record: &[u8]) -> Result<Known, &'static str> {
+    known(open(record)?.strip_prefix(REMOVED_KEY).ok_or("it is filed under another key than its own")?)
+}
+
+fn seal(mut out: BytesMut) -> Bytes {
+    let checksum = checksum(&out);
+    out.put_slice(&checksum);
+    out.freeze()
+}
+
+fn open(record: &[u8]) -> Result<&[u8], &'static str> {
+    let (body, found) = record.split_last_chunk::<CHECKSUM_LEN>().ok_or("it ends early")?;
+    if checksum(body) != *found {
+        return Err("its checksum is wrong");
+    }
+    match body.split_first() {
+        Some((&VERSION, body)) => Ok(body),
+        _ => Err("its version is unknown: run the release that wrote it, or a later one"),
+    }
+}
+
+fn checksum(body: &[u8]) -> [u8; CHECKSUM_LEN] {
+    let mut out = [0; CHECKSUM_LEN];
+    blake3::Hasher::new_derive_key(CONTEXT).update(body).finalize_xof().fill(&mut out);
+    out
+}
+
+fn put_known(out: &mut BytesMut, known: &Known) {
+    // The list has at most five entries, so its length fits.
+    out.put_u8(known.list().len() as u8);
+    for place in 0..KNOWN_MAX {
+        out.put_u64(known.list().get(place).map_or(0, |known| known.0));
+    }
+}
+
+fn known(body: &[u8]) -> Result<Known, &'static str> {
+    let (&count, mut places) = body.split_first().ok_or("it ends early")?;
+    let mut list = Vec::new();
+    for place in 0..KNOWN_MAX {
+        let (incarnation, rest) = u64(places)?;
+        places = rest;
+        if place < usize::from(count) {
+            list.push(Incarnation(incarnation));
+        } else if incarnation != 0 {
+            return Err("a place past its known incarnations is in use");
+        }
+    }
+    if !places.is_empty() || usize::from(count) > KNOWN_MAX {
+        return Err("it does not have the length that its version says");
+    }
+    Known::from_list(list).ok_or("its known incarnations are out of order")
+}
+
+fn u64(body: &[u8]) -> Result<(u64, &[u8]), &'static str> {
+    let (bytes, rest) = body.split_first_chunk::<8>().ok_or("it ends early")?;
+    Ok((u64::from_be_bytes(*bytes), rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn leases() -> impl Strategy<Value = Lease> {
+        (any::<u64>(), any::<u64>(), prop::collection::btree_set(any::<u64>(), 0..=KNOWN_MAX)).prop_map(
+            |(incarnation, through, mut known)| {
+                known.remove(&incarnation);
+                let known = Known::from_list(known.into_iter().rev().map(Incarnation).collect()).unwrap();
+                Lease { incarnation: Incarnation(incarnation), through, known }
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn l9_1_a_record_carries_its_key_and_no_changed_bit_goes_unseen(
+            lease in leases(), key in any::<[u8; 32]>(), bit in 0..RECORD_LEN * 8, cut in 0..RECORD_LEN
+        ) {
+            let mut stream = [0; StreamKey::LEN];
+            stream[..32].copy_from_slice(&key);
+            let record = encode(&stream, &lease);
+            prop_assert_eq!(record.len(), RECORD_LEN);
+            prop_assert_eq!(decode(&stream, &record), Ok((stream, lease.clone())));
+            let mut flipped = record.to_vec();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            prop_assert!(decode(&stream, &flipped).is_err());
+            prop_assert!(decode(&stream, &record[..cut]).is_err());
+            stream[72] ^= 1;
+            prop_assert!(decode(&stream, &record).is_err());
+            let removed = encode_removed(&lease.known);
+            prop_assert_eq!(removed.len(), REMOVED_LEN);
+            prop_assert_eq!(decode_removed(&removed), Ok(lease.known));
+            prop_assert!(decode_removed(&record).is_err());
+        }
+
+        #[test]
+        fn any_bytes_under_a_right_checksum_give_a_record_or_an_error(body in prop::collection::vec(any::<u8>(), 0..200)) {
+            let mut out = BytesMut::from(&body[..]);
+            if let Some(version) = out.first_mut() {
+                *version = VERSION;
+            }
+            let record = seal(out);
+            let _ = decode(&body[1.min(body.len())..74.min(body.len())], &record);
+            let _ = decode_removed(&record);
+        }
+    }
+}
