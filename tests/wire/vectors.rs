@@ -78,6 +78,8 @@ struct Case {
     hop: Form,
     content: Content,
     hop_budget: u8,
+    /// Sent by the origin to the destination, so that every key of the frame but one stands in it twice.
+    direct: bool,
 }
 
 /// The origin's account and device, the relay's account and device, the destination, the next hop.
@@ -107,8 +109,16 @@ fn content(sequence: u64, data: &[u8]) -> Content {
 
 fn cases() -> Vec<Case> {
     use Form::{Inline, Own, Reference};
-    let case =
-        |name, class, origin, hop, content| Case { name, network: 7, class, origin, hop, content, hop_budget: 3 };
+    let case = |name, class, origin, hop, content| Case {
+        name,
+        network: 7,
+        class,
+        origin,
+        hop,
+        content,
+        hop_budget: 3,
+        direct: false,
+    };
     let pattern: Vec<u8> = (0..1_100).map(|index| u8::try_from(index % 251).unwrap()).collect();
     let original = TransactionDigest([0xa5; 32]);
     let first = Kind::Chunk { index: 0, count: 2, original, length: 40_000 };
@@ -118,6 +128,10 @@ fn cases() -> Vec<Case> {
         case("inline origin, storage, greatest sequence", Class::Storage, Inline, Own, content(u64::MAX, b"\x01block")),
         case("inline hop, end to end", Class::E2e, Own, Inline, content(1, b"\x02sealed")),
         case("inline slots, application", Class::Application, Inline, Inline, content(2, b"\x03\x04chathello")),
+        Case {
+            direct: true,
+            ..case("straight from origin to destination", Class::E2e, Inline, Inline, content(8, b"\x02sealed"))
+        },
         case("references, end to end", Class::E2e, Reference, Reference, content(3, b"\x02sealed")),
         case("no data", Class::E2e, Own, Own, content(4, b"")),
         case("data over one hash block", Class::Storage, Own, Own, content(5, &[&[1], pattern.as_slice()].concat())),
@@ -206,9 +220,14 @@ fn transcript(network: u64, origin: &[u8; 32], class: u8, content: &Content) -> 
 
 fn make_frame(case: &Case) -> FrameVector {
     let (origin, origin_seed, slot) = speaker(case.origin, ACCOUNT, DEVICE);
-    let (hop, hop_seed, hop_slot) = speaker(case.hop, RELAY_ACCOUNT, RELAY_DEVICE);
-    let (account, next_hop) = (signer(ACCOUNT).key(), signer(NEXT_HOP).key());
     let content = &case.content;
+    let account = signer(ACCOUNT).key();
+    let (hop_account, hop_device, next_hop) = if case.direct {
+        (ACCOUNT, DEVICE, content.destination)
+    } else {
+        (RELAY_ACCOUNT, RELAY_DEVICE, signer(NEXT_HOP).key())
+    };
+    let (hop, hop_seed, hop_slot) = speaker(case.hop, hop_account, hop_device);
     let digest = content.digest(NetworkId(case.network), &account, case.class);
     let hop_digest = Payload::hop_digest(&digest, &next_hop, case.hop_budget);
     let payload = Payload {
@@ -366,7 +385,7 @@ fn l1_2_the_vectors_delegations_decode_verify_and_are_the_ones_in_the_frames() {
         file.frames.iter().filter(|vector| vector.frame.contains(&file.delegations[0].encoding)).collect();
     let referenced: Vec<_> =
         file.frames.iter().filter(|vector| vector.frame.contains(&file.delegations[0].digest)).collect();
-    assert_eq!((inline.len(), referenced.len()), (3, 1));
+    assert_eq!((inline.len(), referenced.len()), (4, 1));
     let payload = Payload::decode(hex::decode(&inline[0].frame).unwrap().into(), FRAME_LIMIT).unwrap();
     assert_eq!(payload.transaction.proof.slot, Slot::Inline(Arc::new(delegation(ACCOUNT, DEVICE))));
 }
