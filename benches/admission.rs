@@ -20,10 +20,19 @@ use std::{
 use admit_one::{
     clock::{Clock as _, SystemClock, WallMs},
     identity::{DEFAULT_DELEGATION_TTL_MS, Did, KeySigner, Proof, Signer as _},
-    layer::{Admission, AdmissionConfig, AdmissionLayer, Admitted, Request},
+    layer::{
+        AdmissionLayer, Admitted,
+        boundary::{Admission, AdmissionConfig, Request},
+    },
     link::{Arrival, LinkId},
-    message::{Class, Content, DEFAULT_TTL_MS, FRAME_LIMIT, Incarnation, Kind, NetworkId, Payload, StreamKey, Transaction, TransactionDigest, TxId},
-    storage::{Batch, CommitConfig, GroupCommit, Journal, JournalConfig, Memory, Store, Table, Write},
+    message::{
+        Class, Content, DEFAULT_TTL_MS, FRAME_LIMIT, Incarnation, Kind, NetworkId, Payload, StreamKey, Transaction,
+        TransactionDigest, TxId,
+    },
+    storage::{
+        Batch, Journal, JournalConfig, Memory, Store, Table, Write,
+        commit::{CommitConfig, GroupCommit},
+    },
 };
 use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, Throughput};
@@ -145,7 +154,11 @@ impl Requests {
 }
 
 /// Keeps `in_flight` operations going until `count` are done; the time from the first to the last.
-async fn keep_in_flight<F: Future<Output = ()>>(in_flight: usize, count: u64, mut start: impl FnMut() -> F) -> Duration {
+async fn keep_in_flight<F: Future<Output = ()>>(
+    in_flight: usize,
+    count: u64,
+    mut start: impl FnMut() -> F,
+) -> Duration {
     let began = Instant::now();
     let mut open = FuturesUnordered::new();
     for _ in 0..count {
@@ -255,8 +268,10 @@ fn whole_path(criterion: &mut Criterion, runtime: &Runtime, figures: &Figures) {
                 group.bench_function(BenchmarkId::new(format!("{engine}/{streams} streams"), in_flight), |bencher| {
                     let receiver = runtime.block_on(Receiver::start(engine));
                     let mut frames = Frames::new(streams, receiver.issued_at);
-                    let layer = AdmissionLayer::builder(NETWORK, frames.destination, receiver.admission.clone()).build();
-                    let mut service = layer.layer(service_fn(|_: Admitted| std::future::ready(Ok::<_, std::convert::Infallible>(()))));
+                    let layer =
+                        AdmissionLayer::builder(NETWORK, frames.destination, receiver.admission.clone()).build();
+                    let mut service = layer
+                        .layer(service_fn(|_: Admitted| std::future::ready(Ok::<_, std::convert::Infallible>(()))));
                     bencher.iter_custom(|count| {
                         // Signed before the clock starts.
                         let mut arrivals = (0..count).map(|_| frames.next()).collect::<Vec<_>>().into_iter();
@@ -284,7 +299,8 @@ fn raw_appends(criterion: &mut Criterion, runtime: &Runtime, figures: &Figures) 
         let name = format!("raw/{size}");
         group.bench_function(BenchmarkId::from_parameter(size), |bencher| {
             let directory = directory();
-            let journal = Journal::open(directory.path().join("store"), JournalConfig::default()).expect("a fresh store");
+            let journal =
+                Journal::open(directory.path().join("store"), JournalConfig::default()).expect("a fresh store");
             let mut next = 0u64;
             bencher.iter_custom(|count| {
                 let batches = count.div_ceil(size as u64);
@@ -399,7 +415,12 @@ fn print_ratios(figures: &Figures) {
     }
     for in_flight in [1, 64, 512, 4_096] {
         let journal = per_second(&format!("boundary/journal/64/{in_flight}"));
-        ratio(&format!("boundary on journal, {in_flight} in flight / SQLite a message"), journal, per_second("sqlite"), "");
+        ratio(
+            &format!("boundary on journal, {in_flight} in flight / SQLite a message"),
+            journal,
+            per_second("sqlite"),
+            "",
+        );
         ratio(
             &format!("boundary on journal, {in_flight} in flight / one flush an admission"),
             journal,
@@ -424,7 +445,8 @@ fn main() {
         .warm_up_time(Duration::from_millis(300))
         .measurement_time(Duration::from_millis(1_000))
         .configure_from_args();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     let figures = Figures::default();
     flush_floor(&mut criterion, &figures);
     sqlite(&mut criterion, &figures);

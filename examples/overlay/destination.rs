@@ -1,6 +1,11 @@
 //! The destination: admits through its durable store, and tells the parent of every call of its handler.
 
-use std::{path::Path, sync::Arc, task::{Context, Poll}, time::Duration};
+use std::{
+    path::Path,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use admit_one::{
     clock::{Clock, SystemClock},

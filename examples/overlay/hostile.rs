@@ -154,7 +154,11 @@ impl Attacker {
                 Some(stale) => vec![("stale", class, self.reproved(stale)?)],
                 None => Vec::new(),
             },
-            3 => vec![("other_network", class, self.reproved(self.signed(transaction.content, NetworkId(NETWORK.0 + 1)))?)],
+            3 => vec![(
+                "other_network",
+                class,
+                self.reproved(self.signed(transaction.content, NetworkId(NETWORK.0 + 1)))?,
+            )],
             4 => {
                 let slot = Slot::Inline(self.own_delegation.clone());
                 let proof = Proof { slot, signature: transaction.proof.signature };

@@ -12,7 +12,7 @@ use admit_one::{
     storage::lease::{LeaseConfig, Leases},
 };
 use futures::{StreamExt as _, stream::FuturesUnordered};
-use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
+use rand::{Rng as _, RngExt as _, SeedableRng as _, rngs::StdRng};
 
 use crate::{
     Failure, node,
@@ -36,7 +36,7 @@ pub async fn run(config: &NodeConfig, role: OriginConfig) -> Result<(), Failure>
     let mut node = node::start(config)?;
     let clock = Arc::new(SystemClock::new());
     let mut lease_config = LeaseConfig::default();
-    lease_config.sigma = config.sigma_ms;
+    lease_config.tolerance = config.sigma_ms;
     let leases = Leases::open(&node::commit(&role.store).await?, clock.clone(), lease_config)?;
     let device = |device: &Secret| -> Result<Arc<KeySigner>, Failure> {
         let delegation = role.account.signer().delegate(device.did(), clock.wall(), DEFAULT_DELEGATION_TTL_MS);
@@ -49,11 +49,10 @@ pub async fn run(config: &NodeConfig, role: OriginConfig) -> Result<(), Failure>
     let mut origins = Vec::new();
     for contact in &config.contacts {
         origins.push(
-            Origin::builder(NETWORK, signer.clone(), leases.clone(), node.outbound.clone())
+            Origin::builder(NETWORK, signer.clone(), leases.clone(), node.outbound.clone(), clock.clone())
                 .hop_signer(Arc::new(config.secret.signer()))
-                .router(By(contact.did))
-                .clock(clock.clone())
-                .build(),
+                .router(Arc::new(By(contact.did)))
+                .build()?,
         );
     }
     let swarm = tokio::spawn(async move { node::drive(&mut node.swarm).await });
@@ -71,7 +70,9 @@ pub async fn run(config: &NodeConfig, role: OriginConfig) -> Result<(), Failure>
             for index in (first..transactions).step_by(Class::ALL.len()) {
                 if index >= half && !rotated {
                     rotated = true;
-                    origin.rotate(second.clone()).await;
+                    if let Err(error) = origin.rotate(second.clone()).await {
+                        tracing::error!(%error, "the second device was refused");
+                    }
                 }
                 tell(&Event::Sending { index });
                 match origin.send(destination, data(class, index, seed)).await {

@@ -126,11 +126,7 @@ pub async fn run(options: &Options) -> Result<Report, Failure> {
 }
 
 impl Overlay {
-    async fn drive(
-        &mut self,
-        options: &Options,
-        honest: &HashSet<String>,
-    ) -> Result<Report, Failure> {
+    async fn drive(&mut self, options: &Options, honest: &HashSet<String>) -> Result<Report, Failure> {
         let total = options.transactions;
         let bar = progress(options, total);
         // Kills of the destination at even distances in the dispatches, the origin's between the first two.
@@ -160,7 +156,9 @@ impl Overlay {
             let event = match tokio::time::timeout(wait, self.events.recv()).await {
                 Ok(event) => event,
                 Err(_) if finished => break,
-                Err(_) => return Err(format!("nothing happened for {STALL:?}: {} of {total} sent", sending.len()).into()),
+                Err(_) => {
+                    return Err(format!("nothing happened for {STALL:?}: {} of {total} sent", sending.len()).into());
+                }
             };
             let Some((node, life, event)) = event else { break };
             let alive = self.running.get(&node).is_some_and(|running| running.life == life);

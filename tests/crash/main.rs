@@ -15,9 +15,13 @@ use std::{
 use admit_one::{
     clock::{Clock as _, SystemClock, WallMs},
     identity::{Did, KeySigner},
-    layer::{Admission, AdmissionConfig, BoundaryRefusal, Request},
+    layer::boundary::{Admission, AdmissionConfig, Request},
     message::{Class, DEFAULT_TTL_MS, Incarnation, NetworkId, StreamKey, TransactionDigest},
-    storage::{CommitConfig, GroupCommit, Journal, JournalConfig, LeaseConfig, Leases},
+    storage::{
+        Journal, JournalConfig,
+        commit::{CommitConfig, GroupCommit},
+        lease::{LeaseConfig, Leases},
+    },
 };
 use futures::{FutureExt as _, StreamExt as _, stream::FuturesUnordered};
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
@@ -141,8 +145,9 @@ async fn node(store: &Path, plan: &Plan) {
     let journal = Journal::open(store, JournalConfig::default()).expect("the store opens after any kill");
     let commit = GroupCommit::open(Arc::new(journal), CommitConfig::default()).await.expect("group commit opens");
     let leases = Leases::open(&commit, clock.clone(), LeaseConfig::default()).expect("leases open");
-    let config = AdmissionConfig { sigma_ms: 100, ..AdmissionConfig::default() };
-    let admission = Admission::open(&commit, clock.clone(), config).expect("admission opens");
+    let mut config = AdmissionConfig::default();
+    config.sigma = 100;
+    let admission = Admission::open(&commit, clock.clone(), config).await.expect("admission opens");
     while clock.wall() <= plan.issued_at {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
@@ -170,9 +175,7 @@ async fn node(store: &Path, plan: &Plan) {
         };
         let answer = admission.admit(request).map(move |answer| match answer.expect("the disk is sound") {
             Ok(_) => format!("admitted {place} {sequence} ."),
-            Err(BoundaryRefusal::Replay) => "refused replay .".to_owned(),
-            Err(BoundaryRefusal::Stale { .. }) => "refused stale .".to_owned(),
-            Err(other) => format!("refused {other:?} ."),
+            Err(refusal) => format!("refused {} .", refusal.label()),
         });
         open.push(answer.boxed());
         if turn % 8 == 0 {
