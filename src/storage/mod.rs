@@ -4,11 +4,11 @@ pub(crate) mod birth;
 pub mod commit;
 pub(crate) mod floor;
 pub(crate) mod guard;
-pub mod lease;
-pub(crate) mod seal;
 #[cfg(not(target_family = "wasm"))]
 mod journal;
+pub mod lease;
 mod memory;
+pub(crate) mod seal;
 mod store;
 
 #[cfg(not(target_family = "wasm"))]

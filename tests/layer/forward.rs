@@ -329,6 +329,53 @@ async fn an_outbound_side_that_refuses_is_a_refusal_of_its_own() {
     assert_eq!(relay.credit.given_back(), 1);
 }
 
+/// A key that lives elsewhere, and answers when the test lets it.
+#[derive(Debug)]
+struct Remote {
+    key: KeySigner,
+    asked: std::sync::atomic::AtomicUsize,
+    answers: watch::Sender<bool>,
+}
+
+impl Signer for Remote {
+    fn slot(&self) -> Slot {
+        self.key.slot()
+    }
+
+    fn sign(&self, message: [u8; 32]) -> BoxFuture<'_, Result<Signature, SignError>> {
+        let first = self.asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0;
+        Box::pin(async move {
+            if first {
+                let mut answers = self.answers.subscribe();
+                answers.wait_for(|answers| *answers).await.expect("the sender lives in self");
+            }
+            Ok(self.key.sign_now(&message))
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn l3_9_a_frame_whose_proof_is_signed_late_is_not_overtaken_on_its_channel() {
+    let mut relay = Relay::start().await;
+    let signer =
+        Arc::new(Remote { key: relay.node.signer.clone(), asked: 0.into(), answers: watch::Sender::new(false) });
+    let layer = relay.node.layer().forward(Forwarding::new(signer.clone(), relay.outbound.clone())).build();
+    let calls: Vec<_> = (0..3)
+        .map(|_| {
+            let arrival = relay.arrival(3);
+            tokio::spawn(relay.call(&layer, arrival))
+        })
+        .collect();
+    settle().await;
+    assert!(relay.outbound.take().is_empty(), "the others are signed, and wait");
+    signer.answers.send_replace(true);
+    for call in calls {
+        assert_eq!(call.await.expect("no panic").expect("forwarded"), Outcome::Forwarded);
+    }
+    let order: Vec<_> = relay.outbound.take().iter().map(|frame| frame.payload.transaction.content.sequence).collect();
+    assert_eq!(order, [0, 1, 2]);
+}
+
 /// A key that cannot be reached.
 #[derive(Debug)]
 struct Unreachable(KeySigner);

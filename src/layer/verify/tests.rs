@@ -144,6 +144,13 @@ fn l1_2_the_origins_delegation_is_valid_at_issued_at_and_now() {
     let refusal = expires_soon.judge_content(expires_soon.content(), NOW + 1_000).expect_err("expired by now");
     assert_eq!(refusal.label(), "delegation_expired");
 
+    // Under another's hop, so that nothing but the origin's own delegation is judged.
+    let relay = KeySigner::generate();
+    let relayed = Pair { peer: relay.key(), hop: relay, ..Pair::delegated(NOW, 1_000) };
+    assert!(relayed.judge_content(relayed.content(), NOW + 999).is_ok());
+    let refusal = relayed.judge_content(relayed.content(), NOW + 1_000).expect_err("expired by now");
+    assert!(matches!(refusal, Refusal::DelegationExpired { whose: Signatory::Origin, .. }), "{refusal}");
+
     let began_later = Pair::delegated(NOW + SIGMA + 1, TTL);
     let own_hop = Pair { hop: began_later.origin.clone(), ..began_later };
     let refusal = own_hop.judge_content(own_hop.content(), NOW + SIGMA + 2).expect_err("not valid at issued-at");

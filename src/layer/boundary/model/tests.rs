@@ -17,7 +17,9 @@ fn run(without: Without, first_seed: u64, worlds: u64) -> (Tally, Option<(u64, F
         world.compare = without == Without::Nothing;
         let result = world.run(STEPS);
         let tally = world.tally.clone();
-        for (k, n) in tally.refused { *total.refused.entry(k).or_default() += n; }
+        for (k, n) in tally.refused {
+            *total.refused.entry(k).or_default() += n;
+        }
         total.steps += tally.steps;
         total.presented += tally.presented;
         total.dispatched += tally.dispatched;
