@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// A class's task goes on sending while so many of its sends are not settled.
-const UNSETTLED: usize = 64;
+const UNSETTLED: usize = 16;
 
 /// Everything goes by way of one relay.
 #[derive(Debug)]

@@ -151,9 +151,10 @@ impl Overlay {
         let mut latency = Latency::default();
         let mut committed: BTreeMap<u32, u64> = BTreeMap::new();
         let mut finished = false;
+        let mut progressed = tokio::time::Instant::now();
         loop {
             let wait = if finished { DRAIN } else { STALL };
-            let event = match tokio::time::timeout(wait, self.events.recv()).await {
+            let event = match tokio::time::timeout_at(progressed + wait, self.events.recv()).await {
                 Ok(event) => event,
                 Err(_) if finished => break,
                 Err(_) => {
@@ -161,6 +162,9 @@ impl Overlay {
                 }
             };
             let Some((node, life, event)) = event else { break };
+            if !matches!(event, Some(Event::Committed { .. })) {
+                progressed = tokio::time::Instant::now();
+            }
             let alive = self.running.get(&node).is_some_and(|running| running.life == life);
             match event {
                 None if alive => return Err(format!("{node:?} stopped by itself").into()),
