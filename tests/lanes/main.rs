@@ -2,3 +2,26 @@
 
 mod order;
 mod support;
+
+/// Each test on both transports.
+#[macro_export]
+macro_rules! both_transports {
+    ($($test:ident),+ $(,)?) => {
+        mod tcp {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $test() {
+                    super::$test($crate::support::Transport::Tcp).await;
+                }
+            )+
+        }
+        mod quic {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $test() {
+                    super::$test($crate::support::Transport::Quic).await;
+                }
+            )+
+        }
+    };
+}
