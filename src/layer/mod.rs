@@ -1,1 +1,33 @@
 //! In: the steps between a frame and an application's handler, as tower layers.
+//!
+//! ```text
+//! Arrival → verify → Verified → forward ─ for another node → Service<Frame>
+//!                                  └───── for this one → admit → Admitted → the handler
+//! ```
+//!
+//! [`AdmissionLayer`] is the whole way, a `tower::Layer` around a handler `Service<Admitted>`; each step is a layer of
+//! its own, and what a step passes on can only be made by that step. Everything that must keep an order is done
+//! inside `call`: whoever calls the service in arrival order, and keeps the futures in flight, gets admissions,
+//! handler calls and forwards in that order, and shares flushes.
+//!
+//! An answer is an [`Outcome`], or an [`AdmissionError`]: a typed [`Refusal`], or the handler's own.
+//!
+//! Metrics: `admit_one_refusals_total` by `reason` (see [`Refusal::label`]), `admit_one_verdicts_total` by `class` and
+//! `verdict`, and `admit_one_forwarded_total` by `class`. Spans: `transaction`, at debug level, from verification to the
+//! handler's answer.
+
+mod admission;
+pub mod admit;
+pub mod boundary;
+mod dispatch;
+pub mod forward;
+mod outcome;
+mod refusal;
+pub mod verify;
+pub mod window;
+
+pub use admission::{AdmissionLayer, AdmissionLayerBuilder};
+pub use admit::Admitted;
+pub use outcome::{AdmissionError, Outcome};
+pub use refusal::{Refusal, Signatory};
+pub use verify::Verified;

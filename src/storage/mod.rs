@@ -1,9 +1,20 @@
 //! What must survive: the [`Store`] trait that every engine implements, the engines, and group commit on top.
 
+pub(crate) mod birth;
 pub mod commit;
+pub(crate) mod floor;
+pub(crate) mod guard;
+#[cfg(not(target_family = "wasm"))]
+mod journal;
 pub mod lease;
+mod memory;
+pub(crate) mod seal;
 mod store;
 
+#[cfg(not(target_family = "wasm"))]
+pub use journal::{Journal, JournalConfig};
+pub use memory::Memory;
 pub use store::{
-    BadRecord, Batch, CommitError, KEY_MAX, Key, OpenError, RecordName, Scan, ScanError, Store, Table, VALUE_MAX, Write,
+    BATCH_MAX, BadRecord, Batch, CommitError, KEY_MAX, Key, OpenError, RecordName, Scan, ScanError, Store, Table,
+    VALUE_MAX, Write,
 };

@@ -101,6 +101,30 @@ pub struct Batch {
     pub writes: Vec<Write>,
 }
 
+/// The most bytes of keys and values that one batch may carry. It is far above the budget of a whole table.
+pub const BATCH_MAX: usize = 64 * 1024 * 1024;
+
+impl Batch {
+    /// What every engine refuses, whatever it could store: a key, a value or a batch over its bound.
+    pub(crate) fn check(&self) -> Result<(), CommitError> {
+        let mut bytes = 0_usize;
+        for Write { key, value, .. } in &self.writes {
+            let value = value.as_ref().map_or(0, Bytes::len);
+            if key.len() > KEY_MAX {
+                return Err(CommitError::OverBound { what: "key", found: key.len(), bound: KEY_MAX });
+            }
+            if value > VALUE_MAX {
+                return Err(CommitError::OverBound { what: "value", found: value, bound: VALUE_MAX });
+            }
+            bytes = bytes.saturating_add(key.len()).saturating_add(value);
+        }
+        if bytes > BATCH_MAX {
+            return Err(CommitError::OverBound { what: "batch", found: bytes, bound: BATCH_MAX });
+        }
+        Ok(())
+    }
+}
+
 /// A record that an engine holds and cannot give back whole (law L11.1).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadRecord {
@@ -236,5 +260,16 @@ pub enum CommitError {
     Closed {
         /// The earlier failure.
         reason: String,
+    },
+    /// The batch breaks a bound of this door. Nothing of it was written, and the store goes on as if it had not
+    /// been asked.
+    #[error("a {what} of {found} bytes is over the bound of {bound}: nothing was written")]
+    OverBound {
+        /// What is too long: a key, a value or the whole batch.
+        what: &'static str,
+        /// Its length, in bytes.
+        found: usize,
+        /// The bound, in bytes.
+        bound: usize,
     },
 }

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use futures::future;
 use tokio::sync::oneshot;
 
-use super::{Shared, StoreFailed};
+use super::{Completion, Shared, StoreFailed};
 use crate::{
     clock::Clock,
     storage::{Batch, CommitError, OpenError, Store},
@@ -20,22 +21,27 @@ enum Next {
 /// Runs until group commit stops and nothing is left to write. If it ends in any other way, because the engine
 /// panicked or the runtime is going away, everything unreleased fails and group commit stops.
 pub(super) async fn run(shared: Arc<Shared>, store: Arc<dyn Store>, clock: Arc<dyn Clock>) {
-    let ended = Ended { shared: &shared };
+    let _ended = Ended { shared: &shared };
+    let mut released = None;
     loop {
+        // Whoever waited for the last batch is woken while the next one is being flushed: waking thousands takes
+        // longer than a fast disk does.
+        let wake: Option<Released> = released.take();
         match shared.next() {
             Next::Commit(batch) => {
                 let records = batch.writes.len();
                 let started = clock.monotonic();
-                let result = store.commit(batch).await;
+                let (result, ()) = future::join(store.commit(batch), async { drop(wake) }).await;
                 metrics::histogram!("admit_one_batch_records").record(records as f64);
                 metrics::histogram!("admit_one_commit_seconds")
                     .record(clock.monotonic().saturating_sub(started).as_secs_f64());
                 match result {
-                    Ok(()) => shared.succeeded(),
+                    Ok(()) => released = shared.succeeded(),
                     Err(error) => shared.failed(error),
                 }
             }
             Next::Reopen(reply) => {
+                drop(wake);
                 let result = store.reopen().await;
                 if result.is_ok() {
                     shared.lock().pipeline.reopened();
@@ -43,11 +49,22 @@ pub(super) async fn run(shared: Arc<Shared>, store: Arc<dyn Store>, clock: Arc<d
                 // A caller that went away has the answer in the store's health.
                 let _ = reply.send(result);
             }
-            Next::Sleep => shared.work.notified().await,
+            Next::Sleep => {
+                drop(wake);
+                shared.work.notified().await;
+            }
             Next::Stop => break,
         }
     }
-    drop(ended);
+}
+
+/// A durable batch's waiters, told when it is dropped: so they hear of it even if the engine panics meanwhile.
+struct Released(Arc<Completion>);
+
+impl Drop for Released {
+    fn drop(&mut self) {
+        self.0.complete(Ok(()));
+    }
 }
 
 impl Shared {
@@ -63,15 +80,16 @@ impl Shared {
         }
     }
 
-    fn succeeded(&self) {
+    fn succeeded(&self) -> Option<Released> {
         let mut state = self.lock();
-        let Some((number, completion)) = state.pipeline.succeed() else { return };
+        let (number, completion) = state.pipeline.succeed()?;
+        // From here on the batch's waiters hear of it, even if a participant panics below.
+        let released = Released(completion);
         state.occupancy.released(number);
         for tables in &mut state.participants {
             tables.released(number);
         }
-        drop(state);
-        completion.complete(Ok(()));
+        Some(released)
     }
 
     fn failed(&self, error: CommitError) {

@@ -148,3 +148,37 @@ async fn l12_7_an_engine_that_panics_fails_closed() {
     assert_eq!(commit.health().failures, 1);
     commit.shutdown().await;
 }
+
+/// Panics when it is told of a durable batch, or of a failed one.
+struct Broken;
+
+impl Participant for Broken {
+    fn released(&mut self, _: BatchNumber) {
+        panic!("injected");
+    }
+
+    fn undo(&mut self) {
+        panic!("injected");
+    }
+}
+
+#[tokio::test]
+async fn a_participant_that_panics_stops_group_commit_and_nobody_waits_for_ever() {
+    for fails in [false, true] {
+        let store = FaultStore::new();
+        let (commit, member) = open(&store).await;
+        let _broken = commit.join(Broken);
+        if fails {
+            store.fail_at(1, Fault::Io);
+        }
+        store.stall();
+        let in_flight = add(&member, 1);
+        settle().await;
+        let gathering = add(&member, 2);
+        store.resume();
+        assert_eq!(in_flight.await.is_err(), fails, "a durable batch is released all the same");
+        gathering.await.unwrap_err();
+        assert!(add(&member, 3).now_or_never().unwrap().is_err());
+        assert!(matches!(commit.health().state, StoreState::Stopped(_)));
+    }
+}

@@ -1,0 +1,135 @@
+use std::{
+    future::{poll_fn, ready},
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use tower::Service;
+use tracing::Instrument;
+
+use super::{AdmitLayer, Admitted, layer::Shared};
+use crate::{
+    BoxFuture,
+    layer::{
+        AdmissionError, Outcome, Refusal, Verified,
+        boundary::{BoundaryRefusal, Request},
+        dispatch::Turn,
+        window::{ForkEvidence, Verdict},
+    },
+    storage::commit::Ticket,
+};
+
+/// Admits verified transactions, each once, and calls the handler with them. See the [module](super).
+#[derive(Debug, Clone)]
+pub struct Admit<H> {
+    layer: AdmitLayer,
+    handler: H,
+}
+
+impl<H> Admit<H> {
+    pub(super) const fn new(layer: AdmitLayer, handler: H) -> Self {
+        Self { layer, handler }
+    }
+
+    /// The handler.
+    pub const fn get_ref(&self) -> &H {
+        &self.handler
+    }
+}
+
+impl<H> Service<Verified> for Admit<H>
+where
+    H: Service<Admitted, Response: Send, Error: Send, Future: Send> + Clone + Send + 'static,
+{
+    type Response = Outcome<H::Response>;
+    type Error = AdmissionError<H::Error>;
+    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
+
+    /// Always ready: the handler is readied when its turn has come.
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    /// Stages before it returns: calling in arrival order is admitting in arrival order, and is the order of the
+    /// handler's turns.
+    fn call(&mut self, verified: Verified) -> Self::Future {
+        let span = verified.span();
+        let _entered = span.clone().entered();
+        match Staged::stage(&self.layer.shared, verified) {
+            Ok(staged) => Box::pin(staged.run(self.handler.clone()).instrument(span)),
+            Err(refusal) => Box::pin(ready(Err(AdmissionError::refuse(refusal)))),
+        }
+    }
+}
+
+/// A transaction whose transition is staged, and its place in its channel's line.
+struct Staged {
+    verified: Verified,
+    turn: Turn,
+    ticket: Ticket<Result<Verdict, BoundaryRefusal>>,
+    shared: Arc<Shared>,
+}
+
+impl Staged {
+    fn stage(shared: &Arc<Shared>, verified: Verified) -> Result<Self, Refusal> {
+        // The window is for the destination alone (law L5.4), however the steps were stacked.
+        if verified.destination() != shared.local {
+            return Err(Refusal::NoRoute { destination: verified.destination() });
+        }
+        let content = verified.content();
+        let request = Request {
+            stream: verified.stream(),
+            incarnation: content.incarnation,
+            sequence: content.sequence,
+            digest: verified.digest(),
+            issued_at: content.issued_at,
+            ttl: content.ttl,
+        };
+        let (turn, ticket) = shared
+            .turns
+            .take(verified.link(), verified.channel(), || shared.admission.admit(request))
+            .map_err(|full| Refusal::DispatchFull { held: full.held })?;
+        Ok(Self { verified, turn, ticket, shared: Arc::clone(shared) })
+    }
+
+    async fn run<H: Service<Admitted>>(self, mut handler: H) -> Result<Outcome<H::Response>, AdmissionError<H::Error>> {
+        let Self { mut verified, turn, ticket, shared } = self;
+        let verdict = match ticket.await {
+            Ok(Ok(verdict)) => verdict,
+            Ok(Err(refusal)) => {
+                drop(turn);
+                return Err(AdmissionError::pass_on(explain(&shared, verified, refusal).await));
+            }
+            Err(failed) => {
+                drop(turn);
+                return Err(AdmissionError::refuse(failed.into()));
+            }
+        };
+        tracing::debug!(?verdict, "admitted");
+
+        turn.wait().await;
+        poll_fn(|context| handler.poll_ready(context)).await.map_err(AdmissionError::Handler)?;
+        // Kept until the handler is done, whatever it does with its own (law L3.4).
+        let credit = verified.take_credit().map(Arc::new);
+        let answer = handler.call(Admitted::new(verified, verdict, credit.clone()));
+        turn.called();
+        let answer = answer.await.map(Outcome::Dispatched).map_err(AdmissionError::Handler);
+        drop((turn, credit));
+        tracing::debug!(handled = answer.is_ok(), "dispatched");
+        answer
+    }
+}
+
+/// The refusal, with this node's evidence where it is a fork and there is a key to sign with.
+async fn explain(shared: &Shared, verified: Verified, refusal: BoundaryRefusal) -> Refusal {
+    let mut refusal = Refusal::from(refusal);
+    if let (Refusal::Fork { kept, evidence, .. }, Some(signer)) = (&mut refusal, &shared.evidence) {
+        let stream = verified.stream();
+        let transaction = verified.into_parts().payload.transaction;
+        match ForkEvidence::sign(stream, *kept, transaction, &**signer).await {
+            Ok(signed) => *evidence = Some(Box::new(signed)),
+            Err(error) => tracing::warn!(%error, "a fork is refused without evidence"),
+        }
+    }
+    refusal
+}

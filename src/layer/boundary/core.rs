@@ -1,0 +1,324 @@
+//! The boundary itself, without clocks, locks or files. See the room's docs for its order and its failures.
+
+use std::{collections::VecDeque, time::Duration};
+
+use bytes::Bytes;
+
+use super::{
+    AdmissionConfig, AdmissionOpenError, BoundaryRefusal, REMOVALS, Request, STREAMS_MAX,
+    record::StreamRecord,
+    table::{Stream, Streams},
+};
+use crate::{
+    clock::WallMs,
+    layer::window::{Verdict, observe},
+    message::{GREATEST_TTL_MS, StreamKey},
+    storage::{
+        Key, RecordName, Scan, Table,
+        birth::{BIRTH_KEY, Birth, Reading, Tolerance},
+        commit::{BatchNumber, BudgetExhausted},
+        floor::{FLOOR_KEY, Floors},
+        guard::{Guard, Guards},
+    },
+};
+
+/// Where a transition puts its writes, and what group commit knows of bad records.
+pub(super) trait Staging {
+    /// The batch that the writes land in.
+    fn batch(&self) -> BatchNumber;
+    /// Stages a whole new value.
+    fn put(&mut self, table: Table, key: Key, value: Bytes) -> Result<(), BudgetExhausted>;
+    /// Stages a removal.
+    fn remove(&mut self, table: Table, key: Key);
+    /// Discards what this transition staged.
+    fn rewind(&mut self);
+    /// The name of the record of `key`, if it cannot be restored.
+    fn unavailable(&self, table: Table, key: &[u8]) -> Option<RecordName>;
+    /// How many records cannot be restored.
+    fn unrestorable(&self) -> usize;
+}
+
+/// All that a receiver remembers.
+#[derive(Debug)]
+pub(super) struct Boundary {
+    tolerance: Tolerance,
+    bound: usize,
+    birth_mark: bool,
+    streams: Streams,
+    birth: Option<Birth>,
+    floors: Floors,
+    /// The greatest instant of an admission, undone ones included, which only makes a mark later.
+    admitted: WallMs,
+    undo: VecDeque<(BatchNumber, Undo)>,
+}
+
+/// A value before the first change of a batch.
+#[derive(Debug)]
+enum Undo {
+    Stream(StreamKey, Option<Box<Stream>>),
+    Birth(Option<Birth>),
+    Floors(Floors),
+}
+
+/// What an accepted request changes.
+struct Admission {
+    verdict: Verdict,
+    stream: StreamRecord,
+    removals: Vec<StreamKey>,
+    floors: Floors,
+}
+
+/// A record that cannot be restored, and why.
+pub(super) type Unrestorable = (RecordName, &'static str);
+
+impl Boundary {
+    /// Restores from the scans of the receiver and clock tables (law L11.1), and names the receiver records that join
+    /// the unrestorable set. `unrestorable` counts those that are in it already.
+    pub(super) fn restore(
+        config: &AdmissionConfig,
+        guards: Guards,
+        receiver: Scan,
+        clock: &Scan,
+        unrestorable: usize,
+        now: Duration,
+    ) -> Result<(Self, Vec<Unrestorable>), AdmissionOpenError> {
+        if config.greatest_ttl > GREATEST_TTL_MS {
+            return Err(AdmissionOpenError::TtlOverBound { configured: config.greatest_ttl });
+        }
+        if config.streams > STREAMS_MAX {
+            return Err(AdmissionOpenError::StreamsOverBound { configured: config.streams });
+        }
+        let birth = shared(clock, "birth", BIRTH_KEY, Birth::decode)?;
+        let floors = shared(clock, "floor", FLOOR_KEY, Floors::decode)?.unwrap_or_default();
+        let mut boundary = Self {
+            tolerance: Tolerance { sigma: config.sigma, ttl: config.greatest_ttl, guards },
+            bound: config.streams,
+            birth_mark: config.birth_mark,
+            streams: Streams::default(),
+            birth,
+            admitted: floors.admitted(),
+            floors,
+            undo: VecDeque::new(),
+        };
+        let mut bad = Vec::new();
+        for (key, value) in receiver.records {
+            match StreamRecord::decode(&key, &value) {
+                Ok((key, record)) => {
+                    boundary.admitted = boundary.admitted.max(record.admitted);
+                    boundary.streams.set(key, Some(Stream::new(record, now, 0)));
+                }
+                Err(reason) => bad.push((RecordName::of(Table::Receiver, &key), reason)),
+            }
+        }
+        let held = boundary.streams.len() + unrestorable + bad.len();
+        if held > config.streams {
+            return Err(AdmissionOpenError::OverCapacity { held, bound: config.streams });
+        }
+        Ok((boundary, bad))
+    }
+
+    /// Takes a reading of the clocks, which may advance birth (law L9.9), and says whether it did.
+    ///
+    /// # Errors
+    /// [`BudgetExhausted`]; nothing changed.
+    pub(super) fn read(&mut self, reading: &Reading, stage: &mut impl Staging) -> Result<bool, BudgetExhausted> {
+        let next = Birth::advance(self.birth.as_ref(), reading, &self.tolerance, self.admitted);
+        let advanced = self.birth.as_ref() != Some(&next);
+        if advanced {
+            stage.put(Table::Clock, Key::from_static(BIRTH_KEY), next.encode())?;
+            let before = self.birth.replace(next);
+            self.undo.push_back((stage.batch(), Undo::Birth(before)));
+        }
+        Ok(advanced)
+    }
+
+    /// Judges a request at a reading of the clocks made under the same lock, and stages what it changes.
+    ///
+    /// # Errors
+    /// [`BoundaryRefusal`]; nothing of the request is kept.
+    pub(super) fn admit(
+        &mut self,
+        request: &Request,
+        reading: &Reading,
+        stage: &mut impl Staging,
+    ) -> Result<Verdict, BoundaryRefusal> {
+        let advanced = self.read(reading, stage)?;
+        let (sigma, ttl) = self.greatest();
+        self.streams.pass(reading.monotonic, self.wait(sigma, ttl), 2 * REMOVALS);
+        let admission = self.judge(request, reading.wall, stage)?;
+        let verdict = admission.verdict;
+        if let Err(error) = self.stage(request, &admission, stage) {
+            // This discards a birth staged above too. So it is taken back, and the next reading advances it again.
+            stage.rewind();
+            if advanced && let Some((_, Undo::Birth(before))) = self.undo.pop_back() {
+                self.birth = before;
+            }
+            return Err(error.into());
+        }
+        self.apply(request, admission, reading, stage.batch());
+        Ok(verdict)
+    }
+
+    /// σ and ttl, the greatest that this store ever ran with.
+    fn greatest(&self) -> (u64, u64) {
+        match &self.birth {
+            Some(birth) => (birth.greatest_sigma(), birth.greatest_ttl()),
+            None => (self.tolerance.sigma, self.tolerance.ttl),
+        }
+    }
+
+    fn wait(&self, sigma: u64, ttl: u64) -> Duration {
+        match self.tolerance.guards.keep(Guard::RemovalWait) {
+            true => Duration::from_millis(ttl.saturating_add(sigma)),
+            false => Duration::ZERO,
+        }
+    }
+
+    fn judge(&self, request: &Request, wall: WallMs, stage: &impl Staging) -> Result<Admission, BoundaryRefusal> {
+        let guards = self.tolerance.guards;
+        let Tolerance { sigma, ttl: greatest, .. } = self.tolerance;
+        if let Some(record) = stage.unavailable(Table::Receiver, &request.stream.to_bytes())
+            && guards.keep(Guard::Unavailable)
+        {
+            return Err(BoundaryRefusal::StreamUnavailable { key: request.stream, record });
+        }
+        if request.ttl > greatest && guards.keep(Guard::TtlBound) {
+            return Err(BoundaryRefusal::TtlTooLong { ttl: request.ttl, greatest });
+        }
+        if request.issued_at.saturating_sub(sigma) > wall && guards.keep(Guard::FromTheFuture) {
+            return Err(BoundaryRefusal::FromTheFuture { issued_at: request.issued_at, sigma });
+        }
+        if wall >= request.expires_at() && guards.keep(Guard::Expired) {
+            return Err(BoundaryRefusal::Expired { expired: request.expires_at() });
+        }
+        if let Some(mark) = self.mark()
+            && request.issued_at <= mark
+            && guards.keep(Guard::BirthMark)
+        {
+            return Err(BoundaryRefusal::BeforeMark { mark });
+        }
+        let floor = self.floors.of(request.stream.class);
+        if request.expires_at() <= floor && guards.keep(Guard::Floor) {
+            return Err(BoundaryRefusal::BelowFloor { floor });
+        }
+        if request.incarnation.wall() > wall.saturating_add(sigma) && guards.keep(Guard::IncarnationAhead) {
+            return Err(BoundaryRefusal::IncarnationAhead { incarnation: request.incarnation, sigma });
+        }
+        let stream = self.streams.get(&request.stream);
+        let known = stream.filter(|_| guards.keep(Guard::Window)).map(|stream| &stream.record.window);
+        let (verdict, window) = observe(known, request.incarnation, request.sequence, request.digest)?;
+        let removals = self.removals(&request.stream, wall);
+        if stream.is_none() && self.streams.len() - removals.len() + stage.unrestorable() >= self.bound {
+            return Err(BoundaryRefusal::StreamCapacityExceeded { bound: self.bound });
+        }
+        let mut floors = self.floors;
+        for key in &removals {
+            if let Some(spent) = self.streams.get(key) {
+                floors.remove(key.class, spent.record.expiry, spent.record.admitted);
+            }
+        }
+        let (expiry, admitted) = stream.map_or((0, 0), |stream| (stream.record.expiry, stream.record.admitted));
+        let stream = StreamRecord { expiry: expiry.max(request.expires_at()), admitted: admitted.max(wall), window };
+        Ok(Admission { verdict, stream, removals, floors })
+    }
+
+    /// The spent streams that this admission removes: never its own.
+    fn removals(&self, own: &StreamKey, wall: WallMs) -> Vec<StreamKey> {
+        let guards = self.tolerance.guards;
+        let (sigma, _) = self.greatest();
+        let before = match (guards.keep(Guard::Spent), guards.keep(Guard::SpentTolerance)) {
+            (true, true) => wall.checked_sub(sigma),
+            (true, false) => Some(wall),
+            (false, _) => Some(WallMs::MAX),
+        };
+        self.streams.expired(before).filter(|key| *key != own).take(REMOVALS).copied().collect()
+    }
+
+    fn stage(&self, request: &Request, admission: &Admission, stage: &mut impl Staging) -> Result<(), BudgetExhausted> {
+        for key in &admission.removals {
+            stage.remove(Table::Receiver, Key::copy_from_slice(&key.to_bytes()));
+        }
+        if admission.floors != self.floors && self.tolerance.guards.keep(Guard::FloorStaged) {
+            stage.put(Table::Clock, Key::from_static(FLOOR_KEY), admission.floors.encode())?;
+        }
+        let key = Key::copy_from_slice(&request.stream.to_bytes());
+        stage.put(Table::Receiver, key, admission.stream.encode(&request.stream))
+    }
+
+    fn apply(&mut self, request: &Request, admission: Admission, reading: &Reading, batch: BatchNumber) {
+        self.admitted = self.admitted.max(admission.stream.admitted);
+        if admission.floors != self.floors {
+            self.undo.push_back((batch, Undo::Floors(self.floors)));
+            self.floors = admission.floors;
+        }
+        for key in admission.removals {
+            self.set(key, None, batch);
+        }
+        self.set(request.stream, Some(Stream::new(admission.stream, reading.monotonic, batch)), batch);
+    }
+
+    fn set(&mut self, key: StreamKey, stream: Option<Stream>, batch: BatchNumber) {
+        let before = self.streams.set(key, stream);
+        // Only the value before a batch's first change is needed.
+        if before.as_ref().is_none_or(|before| before.touched != batch) {
+            self.undo.push_back((batch, Undo::Stream(key, before.map(Box::new))));
+        }
+    }
+
+    /// Everything in batches up to `batch` is durable.
+    pub(super) fn released(&mut self, batch: BatchNumber) {
+        let durable = self.undo.iter().take_while(|(of, _)| *of <= batch).count();
+        self.undo.drain(..durable);
+    }
+
+    /// Restores the last durable value of everything that is not durable as it stands.
+    pub(super) fn undo(&mut self) {
+        while let Some((_, undo)) = self.undo.pop_back() {
+            match undo {
+                Undo::Stream(key, before) => drop(self.streams.set(key, before.map(|before| *before))),
+                Undo::Birth(before) => self.birth = before,
+                Undo::Floors(before) => self.floors = before,
+            }
+        }
+    }
+
+    /// How many streams are kept.
+    pub(super) fn streams(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// The birth record, once the first reading made one.
+    pub(super) fn birth(&self) -> Option<&Birth> {
+        self.birth.as_ref()
+    }
+
+    /// The instant at or before which nothing may be issued, where the guard is enabled.
+    pub(super) fn mark(&self) -> Option<WallMs> {
+        self.birth.as_ref().filter(|_| self.birth_mark).map(Birth::mark)
+    }
+
+    /// What a restart would have to restore.
+    #[cfg(test)]
+    pub(super) fn durable(&self) -> (std::collections::BTreeMap<StreamKey, StreamRecord>, Option<Bytes>, Floors) {
+        let streams = self.streams.iter().map(|(key, stream)| (*key, stream.record.clone())).collect();
+        (streams, self.birth.as_ref().map(Birth::encode), self.floors)
+    }
+}
+
+/// Reads a record that every stream relies on. One that is there and cannot be read refuses the store.
+fn shared<T>(
+    clock: &Scan,
+    what: &'static str,
+    key: &'static [u8],
+    decode: impl Fn(&[u8]) -> Option<T>,
+) -> Result<Option<T>, AdmissionOpenError> {
+    let record = RecordName::of(Table::Clock, key);
+    if let Some(bad) = clock.bad.iter().find(|bad| bad.name == record) {
+        return Err(AdmissionOpenError::Damaged { what, record, reason: bad.reason.clone() });
+    }
+    let Some((_, value)) = clock.records.iter().find(|(found, _)| found == key) else { return Ok(None) };
+    match decode(value) {
+        Some(value) => Ok(Some(value)),
+        None => Err(AdmissionOpenError::Damaged { what, record, reason: "it does not decode".into() }),
+    }
+}

@@ -1,0 +1,574 @@
+//! One world: its clocks, its store, its senders, its adversary, and what must hold in it.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::LazyLock,
+    time::Duration,
+};
+
+use super::{
+    Fault, Habit, Without,
+    disk::{Disk, Draw, Gathering, ModelStage},
+};
+use crate::{
+    clock::BootId,
+    identity::KeySigner,
+    layer::{
+        boundary::{AdmissionConfig, AdmissionOpenError, BoundaryRefusal, Request, core::Boundary},
+        window::WindowRefusal,
+    },
+    message::{Class, Incarnation, NetworkId, StreamKey, TransactionDigest},
+    storage::{
+        RecordName, Table,
+        birth::{BIRTH_KEY, Birth, Reading},
+        guard::Guards,
+    },
+};
+
+/// Two streams of one class and one of another.
+static STREAMS: LazyLock<[StreamKey; 3]> = LazyLock::new(|| {
+    let key = |secret: u8| KeySigner::from_secret(&[secret; 32]).unwrap().key();
+    [(1, Class::E2e), (2, Class::E2e), (1, Class::Storage)].map(|(origin, class)| StreamKey {
+        network: NetworkId(7),
+        origin: key(origin),
+        destination: key(9),
+        class,
+    })
+});
+
+/// How often things happen in a world. Drawn anew for each, so that some worlds are all crashes and some have none.
+#[derive(Debug)]
+struct Weather {
+    steps: [u64; ACTIONS.len()],
+    honest: u64,
+    sigmas: Vec<u64>,
+    ttls: Vec<u64>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Action {
+    Pass,
+    PassLong,
+    StepClock,
+    RightClock,
+    Sign,
+    Present,
+    Flush,
+    Fail,
+    Crash,
+    Reboot,
+    Lose,
+    Damage,
+}
+
+const ACTIONS: [Action; 12] = [
+    Action::Pass,
+    Action::PassLong,
+    Action::StepClock,
+    Action::RightClock,
+    Action::Sign,
+    Action::Present,
+    Action::Flush,
+    Action::Fail,
+    Action::Crash,
+    Action::Reboot,
+    Action::Lose,
+    Action::Damage,
+];
+
+/// How often each happens at most, in the order of [`ACTIONS`].
+const USUAL: [u64; ACTIONS.len()] = [50, 6, 9, 9, 80, 200, 150, 5, 6, 5, 3, 2];
+
+#[derive(Debug)]
+struct Sender {
+    incarnation: Incarnation,
+    next: u64,
+    offset: i64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Admitted {
+    request: Request,
+    real: u64,
+    offset: i64,
+    noticed: Option<i64>,
+    sigma: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Dispatch {
+    store: u64,
+    real: u64,
+    offset: i64,
+}
+
+#[derive(Debug)]
+struct Process {
+    boundary: Boundary,
+    bad: BTreeSet<RecordName>,
+    flying: Option<Gathering<Admitted>>,
+    gathering: Gathering<Admitted>,
+}
+
+/// What a world has been through, for the figures.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Tally {
+    pub(super) steps: u64,
+    pub(super) presented: u64,
+    pub(super) dispatched: u64,
+    pub(super) removed: u64,
+    pub(super) lost: u64,
+    pub(super) excused: u64,
+    pub(super) undone: u64,
+    pub(super) refused: std::collections::BTreeMap<&'static str, u64>,
+}
+
+pub(super) struct World {
+    draw: Draw,
+    without: Without,
+    weather: Weather,
+    real: u64,
+    offset: i64,
+    boot: u128,
+    /// Monotonic time is true time less this.
+    boot_started: u64,
+    config: AdmissionConfig,
+    disk: Disk,
+    process: Option<Process>,
+    /// Stores are numbered; a loss begins the next.
+    store: u64,
+    lost_at: u64,
+    /// The greatest offset that the store on the disk has noticed durably while settling.
+    noticed: Option<i64>,
+    greatest_sigma: u64,
+    greatest_wall: u64,
+    /// Of each stream, the greatest expiry admitted at readings of a clock that was ahead, and whether it was removed.
+    ahead: [(u64, bool); 3],
+    senders: Vec<Sender>,
+    signed: Vec<Request>,
+    dispatched: HashMap<TransactionDigest, Vec<Dispatch>>,
+    recent: Vec<Request>,
+    /// Whether memory is compared with the disk.
+    pub(super) compare: bool,
+    pub(super) tally: Tally,
+}
+
+impl World {
+    pub(super) fn new(seed: u64, without: Without) -> Self {
+        let mut draw = Draw(seed);
+        let mut steps = USUAL;
+        for weight in &mut steps {
+            *weight = if draw.one_in(if *weight < 8 { 2 } else { 6 }) { 0 } else { 1 + draw.below(*weight) };
+        }
+        // A world without these stands still.
+        for action in [Action::Pass, Action::Sign, Action::Present, Action::Flush] {
+            steps[action as usize] = steps[action as usize].max(4);
+        }
+        let weather = Weather {
+            steps,
+            honest: draw.below(4),
+            sigmas: match draw.below(2) {
+                0 => vec![1 + draw.below(4)],
+                _ => vec![1 + draw.below(2), 3 + draw.below(4)],
+            },
+            ttls: match draw.below(3) {
+                0 => vec![2 + draw.below(4)],
+                1 => vec![2 + draw.below(24)],
+                _ => vec![2 + draw.below(4), 12 + draw.below(16)],
+            },
+        };
+        let config = AdmissionConfig { streams: 2 + draw.below(2) as usize, ..AdmissionConfig::default() };
+        let mut world = Self {
+            without,
+            weather,
+            real: 10_000,
+            offset: 0,
+            boot: 1,
+            boot_started: 10_000 - draw.below(50),
+            config,
+            disk: Disk::default(),
+            process: None,
+            store: 0,
+            lost_at: 0,
+            noticed: None,
+            greatest_sigma: 0,
+            greatest_wall: 0,
+            ahead: [(0, false); 3],
+            senders: Vec::new(),
+            signed: Vec::new(),
+            dispatched: HashMap::new(),
+            recent: Vec::new(),
+            compare: true,
+            tally: Tally::default(),
+            draw,
+        };
+        for _ in STREAMS.iter() {
+            let offset = if world.draw.one_in(3) { world.draw.below(5) as i64 - 2 } else { 0 };
+            let incarnation = Incarnation::new(world.real.wrapping_add_signed(offset), 0);
+            world.senders.push(Sender { incarnation, next: 0, offset });
+        }
+        world
+    }
+
+    /// Runs `steps` steps, or up to the first fault.
+    pub(super) fn run(&mut self, steps: u64) -> Result<(), Fault> {
+        for _ in 0..steps {
+            self.tally.steps += 1;
+            self.step()?;
+        }
+        Ok(())
+    }
+
+    fn step(&mut self) -> Result<(), Fault> {
+        if self.process.is_none() {
+            return self.start();
+        }
+        let total = self.weather.steps.iter().sum();
+        let mut at = self.draw.below(total);
+        for action in ACTIONS {
+            let weight = self.weather.steps[action as usize];
+            if at < weight {
+                return self.act(action);
+            }
+            at -= weight;
+        }
+        Ok(())
+    }
+
+    fn act(&mut self, action: Action) -> Result<(), Fault> {
+        match action {
+            Action::Pass => self.real += self.draw.below(3),
+            Action::PassLong => self.real += self.draw.below(30),
+            Action::StepClock => self.step_clock(),
+            Action::RightClock => self.offset = 0,
+            Action::Sign => self.sign(),
+            Action::Present => return self.present(),
+            Action::Flush => return self.flush(),
+            Action::Fail => return self.fail(),
+            Action::Crash => self.crash(),
+            Action::Reboot => {
+                self.crash();
+                self.reboot();
+            }
+            Action::Lose => {
+                self.crash();
+                self.lose();
+                match self.draw.below(3) {
+                    0 => self.reboot(),
+                    1 => self.step_clock(),
+                    _ => {}
+                }
+            }
+            Action::Damage => {
+                self.crash();
+                let table = if self.draw.one_in(8) { Table::Clock } else { Table::Receiver };
+                self.disk.damage(table, &mut self.draw);
+            }
+        }
+        Ok(())
+    }
+
+    /// Steps the wall clock: anywhere near, or to where something that was dispatched lives again.
+    fn step_clock(&mut self) {
+        match self.draw.pick(&self.recent).copied() {
+            Some(request) if self.draw.one_in(2) => {
+                let wall = request.issued_at + self.draw.below(request.ttl + 6) - 2;
+                self.offset = wall as i64 - self.real as i64;
+            }
+            _ => self.offset += self.draw.below(61) as i64 - 30,
+        }
+    }
+
+    fn reading(&self) -> Reading {
+        Reading {
+            wall: self.real.saturating_add_signed(self.offset),
+            monotonic: Duration::from_millis(self.real - self.boot_started),
+            boot: Some(BootId(self.boot.to_be_bytes())),
+        }
+    }
+
+    fn keeps(&self, habit: Habit) -> bool {
+        self.without != Without::Habit(habit)
+    }
+
+    /// Starts a process: it restores, and its first reading advances birth.
+    fn start(&mut self) -> Result<(), Fault> {
+        self.real += self.draw.below(4);
+        self.config.sigma = *self.draw.pick(&self.weather.sigmas).unwrap();
+        self.config.greatest_ttl = *self.draw.pick(&self.weather.ttls).unwrap();
+        if !self.disk.holds(Table::Clock, BIRTH_KEY) {
+            self.config.sigma = self.config.sigma.max(self.greatest_sigma);
+        }
+        self.greatest_sigma = self.greatest_sigma.max(self.config.sigma);
+        let (boundary, bad) = match self.restore() {
+            Ok(restored) => restored,
+            Err(AdmissionOpenError::Damaged { .. }) => {
+                // The operator gives up the store.
+                self.lose();
+                return Ok(());
+            }
+            Err(AdmissionOpenError::OverCapacity { held, .. }) => {
+                // A torn batch whose removals did not land, and whose new stream did. The operator does what it says.
+                self.config.streams = held;
+                return Ok(());
+            }
+            Err(error) => unreachable!("{error}"),
+        };
+        self.process = Some(Process { boundary, bad, flying: None, gathering: Gathering::new(1) });
+        self.transition(|boundary, reading, stage| boundary.read(reading, stage).map(|_| ())).1.unwrap();
+        self.check()
+    }
+
+    fn restore(&self) -> Result<(Boundary, BTreeSet<RecordName>), AdmissionOpenError> {
+        let guards = Guards {
+            without: match self.without {
+                Without::Guard(guard) => Some(guard),
+                Without::Nothing | Without::Habit(_) => None,
+            },
+        };
+        let scan = self.disk.scan(Table::Receiver);
+        let mut bad: BTreeSet<_> = scan.bad.iter().map(|bad| bad.name).collect();
+        let clock = self.disk.scan(Table::Clock);
+        let now = self.reading().monotonic;
+        let (boundary, more) = Boundary::restore(&self.config, guards, scan, &clock, bad.len(), now)?;
+        bad.extend(more.into_iter().map(|(name, _)| name));
+        Ok((boundary, bad))
+    }
+
+    /// Runs a transition and stages its writes; also gives the reading that it was judged by.
+    fn transition<R>(
+        &mut self,
+        transition: impl FnOnce(&mut Boundary, &Reading, &mut ModelStage<'_>) -> R,
+    ) -> (Reading, R) {
+        let reading = self.reading();
+        self.greatest_wall = self.greatest_wall.max(reading.wall);
+        let process = self.process.as_mut().unwrap();
+        let mut stage = ModelStage { number: process.gathering.number, bad: &process.bad, staged: Vec::new() };
+        let result = transition(&mut process.boundary, &reading, &mut stage);
+        let staged = stage.staged;
+        for ((_, key), _) in staged.iter().filter(|(_, value)| value.is_none()) {
+            self.tally.removed += 1;
+            let place = STREAMS.iter().position(|stream| stream.to_bytes()[..] == key[..]).unwrap();
+            self.ahead[place].1 = true;
+        }
+        process.gathering.writes.extend(staged);
+        if process.boundary.birth().is_some_and(|birth| !Birth::settled(birth)) {
+            process.gathering.noticed = process.gathering.noticed.max(Some(self.offset));
+        }
+        (reading, result)
+    }
+
+    /// Signs something: an honest sender its next transaction, or the adversary what it likes.
+    fn sign(&mut self) {
+        let place = self.draw.below(STREAMS.len() as u64) as usize;
+        let greatest = *self.weather.ttls.iter().max().unwrap();
+        let mut request = Request {
+            stream: STREAMS[place],
+            incarnation: Incarnation(0),
+            sequence: 0,
+            digest: TransactionDigest([0; 32]),
+            issued_at: 0,
+            ttl: if self.draw.one_in(3) { 1 + self.draw.below(greatest) } else { greatest },
+        };
+        let sender = &mut self.senders[place];
+        if self.draw.below(4) < self.weather.honest {
+            let clock = self.real.wrapping_add_signed(sender.offset);
+            if self.draw.one_in(16) {
+                let ms = clock.max(sender.incarnation.wall() + 1);
+                *sender = Sender { incarnation: Incarnation::new(ms, self.draw.next() as u16), next: 0, ..*sender };
+            }
+            sender.next += 1 + if self.draw.one_in(12) { self.draw.below(64) } else { 0 };
+            request.incarnation = sender.incarnation;
+            request.sequence = sender.next;
+            request.issued_at = clock;
+        } else {
+            let near = |draw: &mut Draw, around: u64, by: u64| around + draw.below(2 * by + 1) - by;
+            let wall = self.real.saturating_add_signed(self.offset);
+            let ms = near(&mut self.draw, wall, 30);
+            request.incarnation =
+                if self.draw.one_in(2) { sender.incarnation } else { Incarnation::new(ms, self.draw.next() as u16) };
+            request.sequence = if self.draw.one_in(2) { sender.next } else { self.draw.below(80) };
+            let around = if self.draw.one_in(2) { wall } else { self.real };
+            let by = if self.draw.one_in(3) { 30 } else { 4 };
+            request.issued_at = near(&mut self.draw, around, by);
+            if self.draw.one_in(8) {
+                request.ttl = 1 + self.draw.below(60);
+            }
+        }
+        request.digest.0[..8].copy_from_slice(&self.draw.next().to_be_bytes());
+        self.signed.push(request);
+    }
+
+    /// The adversary presents anything ever signed; often something fresh, or something dispatched before.
+    fn present(&mut self) -> Result<(), Fault> {
+        let Some(request) = self.choose() else { return Ok(()) };
+        self.tally.presented += 1;
+        let (reading, decided) = self.transition(|boundary, reading, stage| boundary.admit(&request, reading, stage));
+        let at_once = !self.keeps(Habit::DispatchAfterDurable);
+        // What streams of the class that were removed had admitted by a clock that was ahead.
+        let of_class = STREAMS.iter().zip(&self.ahead).filter(|(stream, _)| stream.class == request.stream.class);
+        let raised_ahead = of_class.filter(|(_, (_, removed))| *removed).map(|(_, (expiry, _))| *expiry).max();
+        let raised_ahead = raised_ahead.unwrap_or(0);
+        let process = self.process.as_mut().unwrap();
+        match decided {
+            Ok(_) => {
+                if self.offset > 0 {
+                    let place = STREAMS.iter().position(|stream| *stream == request.stream).unwrap();
+                    self.ahead[place].0 = self.ahead[place].0.max(request.expires_at());
+                }
+                let pending = process.flying.as_ref().and_then(|batch| batch.noticed);
+                let admitted = Admitted {
+                    request,
+                    real: self.real,
+                    offset: self.offset,
+                    noticed: self.noticed.max(pending).max(process.gathering.noticed),
+                    sigma: process.boundary.birth().map_or(0, Birth::greatest_sigma),
+                };
+                process.gathering.admitted.push(admitted);
+                if at_once {
+                    return self.dispatch(admitted);
+                }
+            }
+            Err(BoundaryRefusal::BelowFloor { floor })
+                if floor > self.greatest_wall || (self.offset >= 0 && floor > raised_ahead) =>
+            {
+                return Err(Fault::FloorTooHigh);
+            }
+            Err(BoundaryRefusal::Window(WindowRefusal::Stale { incarnation, .. }))
+                if incarnation.wall() > self.greatest_wall.max(reading.wall) + self.greatest_sigma =>
+            {
+                return Err(Fault::OutOfReach);
+            }
+            Err(refusal) => *self.tally.refused.entry(refusal.label()).or_default() += 1,
+        }
+        if process.boundary.streams() + process.bad.len() > self.config.streams {
+            return Err(Fault::OverBound);
+        }
+        Ok(())
+    }
+
+    /// Chooses what to present, mostly something that may live.
+    fn choose(&mut self) -> Option<Request> {
+        let wall = self.real.saturating_add_signed(self.offset);
+        let mut chosen = None;
+        for _ in 0..6 {
+            let from = match self.draw.below(8) {
+                0 => &self.signed,
+                1..=4 => &self.signed[self.signed.len().saturating_sub(8)..],
+                _ => &self.recent,
+            };
+            chosen = self.draw.pick(from).copied();
+            if chosen.is_some_and(|request| request.issued_at <= wall + 4 && wall < request.expires_at()) {
+                break;
+            }
+        }
+        chosen
+    }
+
+    /// The batch in flight lands, or the gathering one takes off.
+    fn flush(&mut self) -> Result<(), Fault> {
+        let process = self.process.as_mut().unwrap();
+        let Some(landed) = process.flying.take() else {
+            let next = Gathering::new(process.gathering.number + 1);
+            process.flying = Some(std::mem::replace(&mut process.gathering, next));
+            return Ok(());
+        };
+        process.boundary.released(landed.number);
+        self.disk.land(landed.writes);
+        self.noticed = self.noticed.max(landed.noticed);
+        if self.keeps(Habit::DispatchAfterDurable) {
+            for admitted in landed.admitted {
+                self.dispatch(admitted)?;
+            }
+        }
+        self.check()
+    }
+
+    /// The batch in flight fails, and the one gathering on top with it.
+    fn fail(&mut self) -> Result<(), Fault> {
+        let undo = self.keeps(Habit::UndoOnFailure);
+        let process = self.process.as_mut().unwrap();
+        if process.flying.take().is_none() {
+            return Ok(());
+        }
+        self.tally.undone += 1;
+        process.gathering = Gathering::new(process.gathering.number + 1);
+        if undo {
+            process.boundary.undo();
+        }
+        self.check()
+    }
+
+    /// The process is gone: what gathered is lost, and what was in flight is lost, whole or torn.
+    fn crash(&mut self) {
+        let Some(process) = self.process.take() else { return };
+        let Some(flying) = process.flying else { return };
+        match self.draw.below(3) {
+            0 => return,
+            1 => self.disk.land(flying.writes),
+            _ => {
+                let marks_first = self.keeps(Habit::MarksLandFirst);
+                self.disk.land_torn(flying.writes, marks_first, &mut self.draw);
+                if !marks_first {
+                    return;
+                }
+            }
+        }
+        self.noticed = self.noticed.max(flying.noticed);
+    }
+
+    fn reboot(&mut self) {
+        self.boot += 1;
+        // The machine was off for a while, and the process starts some time after it.
+        self.real += self.draw.below(6);
+        self.boot_started = self.real - self.draw.below(60);
+        if self.draw.one_in(2) {
+            self.step_clock();
+        }
+    }
+
+    fn lose(&mut self) {
+        self.tally.lost += 1;
+        self.disk = Disk::default();
+        self.store += 1;
+        self.lost_at = self.real;
+        self.noticed = None;
+    }
+
+    fn dispatch(&mut self, admitted: Admitted) -> Result<(), Fault> {
+        self.tally.dispatched += 1;
+        let dispatches = self.dispatched.entry(admitted.request.digest).or_default();
+        for first in dispatches.iter() {
+            if first.store == self.store {
+                return Err(Fault::TwiceInOneStore);
+            }
+            // See the module's docs: what is not to be had.
+            let gap = i64::try_from(self.lost_at - first.real).unwrap();
+            let behind = |offset: i64| offset < first.offset - i64::try_from(admitted.sigma).unwrap() - gap;
+            if admitted.noticed.is_some_and(|offset| !behind(offset)) || !behind(admitted.offset) {
+                return Err(Fault::TwiceAcrossLoss);
+            }
+            self.tally.excused += 1;
+        }
+        dispatches.push(Dispatch { store: self.store, real: admitted.real, offset: admitted.offset });
+        // What was dispatched lately is presented most.
+        let place = self.draw.below(10) as usize;
+        match self.recent.get_mut(place) {
+            Some(recent) => *recent = admitted.request,
+            None => self.recent.push(admitted.request),
+        }
+        Ok(())
+    }
+
+    /// Where nothing is unreleased, memory is what a restart would restore.
+    fn check(&self) -> Result<(), Fault> {
+        let Some(process) = &self.process else { return Ok(()) };
+        if !self.compare || process.flying.is_some() || !process.gathering.writes.is_empty() {
+            return Ok(());
+        }
+        match self.restore() {
+            Ok((restored, bad)) if restored.durable() == process.boundary.durable() && bad == process.bad => Ok(()),
+            Ok(_) | Err(_) => Err(Fault::MemoryIsNotDisk),
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! The record of a receiver stream (law L9.1).
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+
+use crate::{
+    clock::WallMs,
+    layer::window::{WINDOW_SLOTS, Window},
+    message::{Incarnation, StreamKey, TransactionDigest},
+    storage::{
+        VALUE_MAX,
+        seal::{SEAL_LEN, seal, unseal},
+    },
+};
+
+const KIND: &str = "admit-one receiver record 1";
+
+const FIXED: usize = StreamKey::LEN + 8 + 8 + 8 + 8 + 4;
+
+/// The most bytes of a receiver stream's record: key 73, greatest expiry 8, greatest instant 8, incarnation 8, high 8,
+/// filled slots 4, a digest 32 for each of 32 slots, checksum 16.
+pub const STREAM_RECORD_MAX: usize = FIXED + 32 * WINDOW_SLOTS as usize + SEAL_LEN;
+
+const _: () = assert!(STREAM_RECORD_MAX <= 1_200 && STREAM_RECORD_MAX <= VALUE_MAX);
+
+/// What is durable of a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct StreamRecord {
+    /// The greatest issued + ttl that it ever admitted.
+    pub(super) expiry: WallMs,
+    /// The greatest wall instant at which it admitted anything.
+    pub(super) admitted: WallMs,
+    /// What it admitted.
+    pub(super) window: Window,
+}
+
+impl StreamRecord {
+    /// The record's bytes, under `key`.
+    pub(super) fn encode(&self, key: &StreamKey) -> Bytes {
+        let mut out = BytesMut::with_capacity(STREAM_RECORD_MAX);
+        out.put_slice(&key.to_bytes());
+        out.put_u64(self.expiry);
+        out.put_u64(self.admitted);
+        out.put_u64(self.window.incarnation().0);
+        out.put_u64(self.window.high());
+        out.put_u32(self.window.filled());
+        self.window.digests().for_each(|digest| out.put_slice(&digest.0));
+        seal(KIND, out)
+    }
+
+    /// Reads the record filed under `filed`.
+    ///
+    /// # Errors
+    /// Why it cannot be restored, for the log (law L11.1).
+    pub(super) fn decode(filed: &[u8], bytes: &[u8]) -> Result<(StreamKey, Self), &'static str> {
+        let record = unseal(KIND, bytes).ok_or("its checksum does not hold")?;
+        let (key, mut record) = record.split_at_checked(StreamKey::LEN).ok_or("it is too short")?;
+        if key != filed {
+            return Err("it is filed under another stream's key");
+        }
+        let key = StreamKey::from_bytes(key).ok_or("its key is no stream's")?;
+        Ok((key, Self::decode_body(&mut record).ok_or("it holds no valid window")?))
+    }
+
+    fn decode_body(record: &mut &[u8]) -> Option<Self> {
+        let expiry = record.try_get_u64().ok()?;
+        let admitted = record.try_get_u64().ok()?;
+        let incarnation = Incarnation(record.try_get_u64().ok()?);
+        let high = record.try_get_u64().ok()?;
+        let filled = record.try_get_u32().ok()?;
+        let (digests, rest) = record.as_chunks::<32>();
+        let digests = digests.iter().map(|digest| TransactionDigest(*digest));
+        let window = Window::from_parts(incarnation, high, filled, digests)?;
+        rest.is_empty().then_some(Self { expiry, admitted, window })
+    }
+}

@@ -1,0 +1,263 @@
+use std::{
+    collections::HashMap,
+    fmt,
+    future::poll_fn,
+    num::NonZeroUsize,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Poll, Waker},
+};
+
+use super::queue::{Place, Queue};
+use crate::link::{Channel, LinkId};
+
+/// The most places that one channel may hold at a time, of transactions that wait or whose handlers run.
+pub(crate) const CHANNEL_PLACES: usize = 1_024;
+
+/// The most places that all channels together may hold: 4 channels of 32 frames for each of 328 connections, and
+/// half as much again.
+pub(crate) const ALL_PLACES: usize = 65_536;
+
+/// A channel of a link, or the link itself on a transport without channels.
+type Key = (LinkId, Option<u8>);
+
+/// The turns of all channels (law L5.6). Cheap to clone.
+///
+/// A channel has an entry while somebody holds a place in it. Both bounds refuse the newcomer and nobody else.
+#[derive(Clone)]
+pub(crate) struct Turns {
+    table: Arc<Table>,
+}
+
+struct Table {
+    concurrency: NonZeroUsize,
+    channel_places: usize,
+    all_places: usize,
+    entries: Mutex<Entries>,
+}
+
+#[derive(Default)]
+struct Entries {
+    channels: HashMap<Key, Entry>,
+    places: usize,
+}
+
+struct Entry {
+    line: Arc<Mutex<Line>>,
+    holders: usize,
+}
+
+struct Line {
+    queue: Queue,
+    wakers: HashMap<Place, Waker>,
+}
+
+/// Too many places are held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TurnsFull {
+    /// How many.
+    pub(crate) held: usize,
+}
+
+/// A place in a channel's line. Dropping it leaves, at any time.
+#[must_use]
+pub(crate) struct Turn {
+    table: Arc<Table>,
+    key: Key,
+    line: Arc<Mutex<Line>>,
+    place: Place,
+}
+
+impl Turns {
+    pub(crate) fn new(concurrency: NonZeroUsize) -> Self {
+        Self::bounded(concurrency, CHANNEL_PLACES, ALL_PLACES)
+    }
+
+    fn bounded(concurrency: NonZeroUsize, channel_places: usize, all_places: usize) -> Self {
+        let entries = Mutex::default();
+        Self { table: Arc::new(Table { concurrency, channel_places, all_places, entries }) }
+    }
+
+    /// Takes the last place in a channel's line and runs `stage` at the same instant: nobody else takes a place of
+    /// that channel between the two, so that the order of places is the order of stages. `stage` must be short.
+    pub(crate) fn take<R>(
+        &self,
+        link: LinkId,
+        channel: Option<Channel>,
+        stage: impl FnOnce() -> R,
+    ) -> Result<(Turn, R), TurnsFull> {
+        let key = (link, channel.map(|channel| channel.index));
+        let line = self.hold(key)?;
+        // Named before the lock, so that a panic of `stage` unlocks first and gives the place back then.
+        let turn;
+        let mut locked = lock(&line);
+        turn = Turn { table: Arc::clone(&self.table), key, line: Arc::clone(&line), place: locked.queue.take() };
+        let staged = stage();
+        drop(locked);
+        Ok((turn, staged))
+    }
+
+    fn hold(&self, key: Key) -> Result<Arc<Mutex<Line>>, TurnsFull> {
+        let mut entries = lock(&self.table.entries);
+        if entries.places >= self.table.all_places {
+            return Err(TurnsFull { held: entries.places });
+        }
+        let entry = entries.channels.entry(key).or_insert_with(|| Entry {
+            line: Arc::new(Mutex::new(Line { queue: Queue::new(self.table.concurrency), wakers: HashMap::new() })),
+            holders: 0,
+        });
+        if entry.holders >= self.table.channel_places {
+            return Err(TurnsFull { held: entry.holders });
+        }
+        entry.holders += 1;
+        let line = Arc::clone(&entry.line);
+        entries.places += 1;
+        Ok(line)
+    }
+
+    /// How many channels have an entry, and how many places are held in all.
+    #[cfg(test)]
+    fn held(&self) -> (usize, usize) {
+        let entries = lock(&self.table.entries);
+        (entries.channels.len(), entries.places)
+    }
+}
+
+impl Turn {
+    /// Waits until it is this place's turn to call its handler.
+    pub(crate) async fn wait(&self) {
+        poll_fn(|context| {
+            let mut line = lock(&self.line);
+            if line.queue.try_turn(self.place) {
+                line.wakers.remove(&self.place);
+                return Poll::Ready(());
+            }
+            line.wakers.entry(self.place).insert_entry(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Says that the handler was called: the next may be, if as many may run.
+    pub(crate) fn called(&self) {
+        self.pass_on(|queue| queue.called(self.place));
+    }
+
+    fn pass_on(&self, event: impl FnOnce(&mut Queue) -> Option<Place>) {
+        let mut line = lock(&self.line);
+        let waker = event(&mut line.queue).and_then(|next| line.wakers.remove(&next));
+        drop(line);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        lock(&self.line).wakers.remove(&self.place);
+        self.pass_on(|queue| queue.leave(self.place));
+        let mut entries = lock(&self.table.entries);
+        entries.places -= 1;
+        if let Some(entry) = entries.channels.get_mut(&self.key) {
+            entry.holders -= 1;
+            if entry.holders == 0 {
+                entries.channels.remove(&self.key);
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // No event leaves a queue half changed, so one that a panic passed through is whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl fmt::Debug for Turns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Turns").field("concurrency", &self.table.concurrency).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    const CHANNEL: Option<Channel> = Some(Channel { index: 0, pool: 4 });
+
+    fn turns(channel_places: usize, all_places: usize) -> Turns {
+        Turns::bounded(NonZeroUsize::MIN, channel_places, all_places)
+    }
+
+    fn take(turns: &Turns, link: u64, channel: Option<Channel>) -> Result<Turn, TurnsFull> {
+        turns.take(LinkId::of(link), channel, || ()).map(|(turn, ())| turn)
+    }
+
+    #[test]
+    fn an_entry_vanishes_with_its_last_holder() {
+        let turns = turns(8, 8);
+        let first = take(&turns, 1, CHANNEL).expect("room");
+        let second = take(&turns, 1, CHANNEL).expect("room");
+        let other = take(&turns, 1, None).expect("room");
+        assert_eq!(turns.held(), (2, 3));
+        drop((first, other));
+        assert_eq!(turns.held(), (1, 1));
+        drop(second);
+        assert_eq!(turns.held(), (0, 0));
+    }
+
+    #[test]
+    fn both_bounds_refuse_the_newcomer_alone_and_room_comes_back() {
+        let turns = turns(2, 3);
+        let mut held: Vec<_> = (0..2).map(|_| take(&turns, 1, CHANNEL).expect("room")).collect();
+        assert_eq!(take(&turns, 1, CHANNEL).err(), Some(TurnsFull { held: 2 }), "the channel's bound");
+        held.push(take(&turns, 2, CHANNEL).expect("another link has room"));
+        assert_eq!(take(&turns, 3, CHANNEL).err(), Some(TurnsFull { held: 3 }), "the bound of all");
+        assert_eq!(turns.held(), (2, 3), "a refused newcomer holds nothing");
+        drop(held.remove(0));
+        assert!(take(&turns, 3, CHANNEL).is_ok());
+    }
+
+    #[test]
+    fn l5_6_channels_and_links_take_turns_apart() {
+        let turns = turns(8, 8);
+        let stalled = take(&turns, 1, CHANNEL).expect("room");
+        for (link, channel) in [(1, Some(Channel { index: 1, pool: 4 })), (1, None), (2, CHANNEL)] {
+            let other = take(&turns, link, channel).expect("room");
+            assert!(other.wait().now_or_never().is_some(), "{link} {channel:?} does not wait for another's line");
+        }
+        drop(stalled);
+    }
+
+    #[tokio::test]
+    async fn l5_6_a_waiter_is_woken_when_the_one_before_leaves_and_when_the_one_between_goes_away() {
+        let turns = turns(8, 8);
+        let [first, second, third] = [0; 3].map(|_| take(&turns, 1, CHANNEL).expect("room"));
+        first.wait().await;
+        first.called();
+        let waiter = tokio::spawn(async move {
+            third.wait().await;
+            third
+        });
+        let mut abandoned = Box::pin(second.wait());
+        assert!(abandoned.as_mut().now_or_never().is_none());
+        drop(abandoned);
+        drop(second);
+        tokio::task::yield_now().await;
+        assert!(!waiter.is_finished());
+        drop(first);
+        let third = waiter.await.expect("woken");
+        third.called();
+    }
+
+    #[test]
+    fn a_stage_that_panics_leaves_its_place_to_others() {
+        let turns = turns(8, 8);
+        let panicking = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            turns.take(LinkId::of(1), CHANNEL, || panic!("on purpose")).map(|(turn, ())| turn)
+        }));
+        assert!(panicking.is_err());
+        assert_eq!(turns.held(), (0, 0));
+    }
+}

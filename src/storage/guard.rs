@@ -1,0 +1,62 @@
+//! The guards against a second dispatch, by name, so that a test can take one away and show what it is for.
+
+/// One guard. Outside tests every guard is always there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Guard {
+    /// A stream whose record is in the unrestorable set refuses everything (law L11.2).
+    Unavailable,
+    /// A time to live over the greatest accepted is refused (law L2.4).
+    TtlBound,
+    /// What expired is refused (law L2.4).
+    Expired,
+    /// What was issued more than the tolerance ahead is refused (law L2.4).
+    FromTheFuture,
+    /// What was issued at or before the birth mark is refused (law L9.9).
+    BirthMark,
+    /// Birth is raised to wall − age until it settles (law L9.9).
+    BirthRaise,
+    /// A new boot before birth settles takes it anew (law L9.9).
+    NewBoot,
+    /// A greatest ttl raised over what birth settled under takes it anew (law L9.9).
+    TtlRaise,
+    /// Marks use the greatest tolerance that the store ever ran with.
+    GreatestSigma,
+    /// A mark starts from no less than the greatest instant of an admission.
+    GreatestAdmitted,
+    /// What expires at or below its class's floor is refused (law L10.5).
+    Floor,
+    /// A raised floor is staged with the removal that raises it (law L9.2, Atomicity).
+    FloorStaged,
+    /// A stream waits in monotonic time before it may be removed (law L10.5).
+    RemovalWait,
+    /// Only a spent stream is removed (law L10.5).
+    Spent,
+    /// A stream is spent only the tolerance after its greatest expiry (law L10.5).
+    SpentTolerance,
+    /// An incarnation more than the tolerance ahead is refused (law L8.4).
+    IncarnationAhead,
+    /// The window judges (law L5.3).
+    Window,
+}
+
+/// Which guard a test took away. Empty outside tests.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Guards {
+    #[cfg(test)]
+    pub(crate) without: Option<Guard>,
+}
+
+impl Guards {
+    /// Whether `guard` is there.
+    #[cfg(test)]
+    pub(crate) fn keep(self, guard: Guard) -> bool {
+        self.without != Some(guard)
+    }
+
+    /// Whether `guard` is there: always.
+    #[cfg(not(test))]
+    #[inline(always)]
+    pub(crate) const fn keep(self, _: Guard) -> bool {
+        true
+    }
+}

@@ -1,0 +1,169 @@
+//! Writes and flushes that fail, one at a time and all at once.
+
+use super::{
+    log::Log,
+    simulated::{self, Crash, Fail, Medium, Model, Random, Simulated, apply, held},
+};
+use crate::storage::{Batch, CommitError, Table, Write};
+
+/// Every way a crash could leave what was done until now.
+fn crashes(files: &Simulated) -> impl Iterator<Item = (Crash, Model)> {
+    let mut medium = Medium::default();
+    files.operations().iter().for_each(|operation| medium.apply(operation));
+    Crash::ALL.into_iter().map(move |crash| {
+        let log = simulated::open(&Simulated::holding(&medium.crash(crash))).expect("opens");
+        let (model, bad) = held(&log);
+        assert_eq!(bad, []);
+        (crash, model)
+    })
+}
+
+fn one(value: &str) -> Batch {
+    let value = Some(value.to_owned().into());
+    Batch { writes: vec![Write { table: Table::Receiver, key: "one".into(), value }] }
+}
+
+#[test]
+fn l9_4_the_batch_of_a_failed_flush_is_not_there_for_any_k() {
+    const BATCHES: usize = 40;
+    for k in 0..BATCHES {
+        let files = Simulated::default();
+        let mut random = Random(k as u64);
+        let mut log = simulated::open(&files).expect("opens");
+        let mut model = Model::new();
+        for number in 0..BATCHES {
+            let batch = random.batch(10, 25);
+            if number != k {
+                apply(&mut model, &batch);
+                log.commit(batch).expect("no fault");
+                log.tidy();
+                continue;
+            }
+            files.fail(Fail::NextFlush);
+            assert!(matches!(log.commit(batch), Err(CommitError::Io { action: "flush", .. })), "{k}");
+            assert_eq!(held(&log).0, model, "{k}: what failed is not in memory");
+            for (crash, found) in crashes(&files) {
+                assert_eq!(found, model, "{k}, {crash:?}: right after the failure");
+            }
+        }
+        for (crash, found) in crashes(&files) {
+            assert_eq!(found, model, "{k}, {crash:?}: after the later batches");
+        }
+        log.reopen().expect("no fault");
+        assert_eq!(held(&log).0, model, "{k}: after a reopen");
+    }
+}
+
+#[test]
+fn l9_4_whatever_single_operation_fails_what_was_released_is_there_and_what_failed_is_not() {
+    let run = |files: &Simulated, fail: Fail| {
+        let mut random = Random(77);
+        let mut log = simulated::open(files).expect("opens");
+        let mut model = Model::new();
+        files.fail(fail);
+        let (mut failures, mut reopened) = (0, 0);
+        for _ in 0..60 {
+            let batch = random.batch(10, 25);
+            match log.commit(batch.clone()) {
+                Ok(()) => apply(&mut model, &batch),
+                Err(CommitError::Io { .. }) => failures += 1,
+                Err(CommitError::Closed { .. }) => {
+                    log.reopen().expect("one operation failed, and it did");
+                    reopened += 1;
+                }
+                Err(error) => panic!("{error}"),
+            }
+            log.tidy();
+            if random.below(3) == 0 && log.has_work() {
+                log.work();
+            }
+            log.seal();
+        }
+        (log, model, failures, reopened)
+    };
+    let files = Simulated::default();
+    let first = {
+        simulated::open(&files).expect("opens");
+        files.attempts()
+    };
+    let files = Simulated::default();
+    run(&files, Fail::Never);
+    let attempts = files.attempts();
+    let (mut failures, mut reopens) = (0, 0);
+    for at in first..attempts {
+        let files = Simulated::default();
+        let (log, model, failed, reopened) = run(&files, Fail::At(at));
+        (failures, reopens) = (failures + failed, reopens + reopened);
+        assert_eq!(held(&log).0, model, "attempt {at}");
+        for (crash, found) in crashes(&files) {
+            assert_eq!(found, model, "attempt {at}, {crash:?}");
+        }
+    }
+    println!("{} single failures: {failures} batches failed, {reopens} reopens were needed", attempts - first);
+    assert!(failures > 100 && reopens > 10, "{failures} {reopens}");
+}
+
+#[test]
+fn l9_4_a_store_that_cannot_move_on_is_closed_until_it_is_reopened() {
+    let files = Simulated::default();
+    let mut log = simulated::open(&files).expect("opens");
+    log.commit(one("released")).expect("no fault");
+    files.fail(Fail::Always);
+    assert!(matches!(log.commit(one("failed")), Err(CommitError::Io { .. })));
+    assert!(matches!(log.commit(one("refused")), Err(CommitError::Closed { .. })));
+    assert!(matches!(log.commit(Batch::default()), Err(CommitError::Closed { .. })));
+    assert!(log.scan(Table::Receiver).is_err());
+    assert!(!log.has_work() && !log.unsealed());
+    assert!(log.reopen().is_err());
+    files.fail(Fail::Never);
+    assert!(matches!(log.commit(one("refused")), Err(CommitError::Closed { .. })), "the cause is gone, not the state");
+    let value = |log: &Log<Simulated>| held(log).0.into_values().collect::<Vec<_>>();
+    log.reopen().expect("the disk is back");
+    assert_eq!(value(&log), [b"released"]);
+    for (crash, found) in crashes(&files) {
+        assert_eq!(found.into_values().collect::<Vec<_>>(), [b"released"], "{crash:?}");
+    }
+    log.commit(one("again")).expect("open");
+    assert_eq!(value(&log), [b"again"]);
+}
+
+#[test]
+fn a_spare_that_cannot_be_made_fails_no_batch() {
+    let files = Simulated::default();
+    let mut log = simulated::open(&files).expect("opens");
+    let mut random = Random(1);
+    let mut model = Model::new();
+    let mut failed = 0;
+    for _ in 0..60 {
+        let batch = random.batch(10, 25);
+        apply(&mut model, &batch);
+        log.commit(batch).expect("only the spare fails");
+        if log.has_work() {
+            files.fail(Fail::Always);
+            failed += 1;
+        }
+        log.tidy();
+        files.fail(Fail::Never);
+    }
+    assert!(failed > 5, "{failed}");
+    assert_eq!(held(&log).0, model);
+}
+
+#[test]
+fn compaction_keeps_the_directory_within_its_bound() {
+    let files = Simulated::default();
+    let mut log = simulated::open(&files).expect("opens");
+    let mut random = Random(5);
+    let (mut most, mut live) = (0, 0);
+    for _ in 0..1_500 {
+        log.commit(random.batch(10, 25)).expect("no fault");
+        log.tidy();
+        let bytes: usize = files.image().values().map(Vec::len).sum();
+        most = most.max(bytes);
+        live = live.max(held(&log).0.values().map(Vec::len).sum());
+    }
+    // The floor, then three live sets while a pass goes on, and a few small segments.
+    let config = simulated::config();
+    let bound = config.compact_floor_bytes as usize + 4 * live + 5 * config.segment_bytes as usize;
+    assert!(most < bound, "{most} bytes on disk, live {live}, bound {bound}");
+}

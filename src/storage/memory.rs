@@ -1,0 +1,65 @@
+//! The engine that keeps its records in this process alone.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError},
+};
+
+use bytes::Bytes;
+
+use super::{Batch, CommitError, Key, OpenError, Scan, ScanError, Store, Table, Write};
+use crate::BoxFuture;
+
+/// Records in memory, for tests: they are gone with the process, and [`Store::durable`] says so (law L9.6).
+///
+/// A batch is applied under one lock, so that a scan sees all of it or none. Nothing bounds the records but the
+/// budgets of group commit. [`Store::reopen`] keeps what is there.
+#[derive(Debug, Default)]
+pub struct Memory {
+    records: Mutex<BTreeMap<(Table, Key), Bytes>>,
+}
+
+impl Memory {
+    /// A store without records.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<(Table, Key), Bytes>> {
+        // A batch is applied by inserts and removals that do not panic, so a poisoned map is still whole.
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Store for Memory {
+    fn scan(&self, table: Table) -> BoxFuture<'_, Result<Scan, ScanError>> {
+        Box::pin(async move {
+            let records = self.lock();
+            let of_table = records.iter().filter(|((of, _), _)| *of == table);
+            let records = of_table.map(|((_, key), value)| (key.clone(), value.clone())).collect();
+            Ok(Scan { records, bad: Vec::new() })
+        })
+    }
+
+    fn commit(&self, batch: Batch) -> BoxFuture<'_, Result<(), CommitError>> {
+        Box::pin(async move {
+            batch.check()?;
+            let mut records = self.lock();
+            for Write { table, key, value } in batch.writes {
+                match value {
+                    Some(value) => records.insert((table, key), value),
+                    None => records.remove(&(table, key)),
+                };
+            }
+            Ok(())
+        })
+    }
+
+    fn reopen(&self) -> BoxFuture<'_, Result<(), OpenError>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn durable(&self) -> bool {
+        false
+    }
+}

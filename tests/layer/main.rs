@@ -1,0 +1,10 @@
+//! The way in, end to end over `Arrival::from_parts`: real keys and signatures, a real boundary over group commit.
+
+mod bad_input;
+mod dispatch;
+mod durable;
+mod engine;
+mod fixture;
+mod forward;
+mod handler;
+mod replay;
