@@ -9,6 +9,7 @@ mod event;
 mod framing;
 mod handler;
 mod incoming;
+mod origin;
 mod outbound;
 mod queue;
 mod reader;
@@ -24,5 +25,6 @@ pub use config::{Config, DEFAULT_CREDIT, DEFAULT_PROTOCOL, OUTBOUND_LANE_WINDOW}
 pub use event::{Direction, Event, LinkEnd, Violation};
 pub use handler::Handler;
 pub use incoming::{Inbound, Incoming};
+pub use origin::{DEFAULT_HOP_BUDGET, Origin, OriginBuilder, OriginError};
 pub use outbound::{Outbound, SendRefused, Sending};
 pub use settlement::{Fate, LossReason, Lost, Settlement};

@@ -99,10 +99,6 @@ impl Shared {
         Self { config, clock, outstanding: Arc::default(), behaviour: AtomicWaker::new(), state: Mutex::new(state) }
     }
 
-    pub(crate) fn phase(&self) -> Phase {
-        self.lock().phase
-    }
-
     /// Queues a frame, or puts it in line.
     pub(crate) fn offer(&self, peer: &PeerId, item: Item) -> Asked<(), ()> {
         let (class, bytes, deadline) = (item.class, item.bytes, item.deadline);

@@ -1,21 +1,28 @@
 //! Real nodes on 127.0.0.1: a swarm each, with lanes composed with identify and ping.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    ops::{Deref, DerefMut},
+    sync::Arc,
+    time::Duration,
+};
 
 use admit_one::{
     clock::SystemClock,
     identity::{Did, KeySigner, Proof, Signature, Signer},
-    lanes::{Behaviour, Config, Event, Incoming, Outbound},
+    lanes::{Behaviour, Config, DEFAULT_PROTOCOL, Event, Inbound, Incoming, Outbound},
     link::{Arrival, Frame},
     message::{Class, Content, FRAME_LIMIT, Incarnation, Kind, Payload, Transaction, TxId},
 };
 use bytes::Bytes;
 use futures::StreamExt;
 use libp2p::{
-    Multiaddr, PeerId, Swarm, SwarmBuilder, identify,
+    Multiaddr, PeerId, Stream, Swarm, SwarmBuilder, identify,
     identity::Keypair,
     noise, ping,
-    swarm::{NetworkBehaviour, SwarmEvent, dial_opts::DialOpts},
+    swarm::{
+        NetworkBehaviour, SwarmEvent,
+        dial_opts::{DialOpts, PeerCondition},
+    },
     tcp, yamux,
 };
 use tokio::sync::{mpsc, oneshot};
@@ -50,18 +57,58 @@ enum Command {
     Know(PeerId, Multiaddr),
     Dial(PeerId, Multiaddr),
     Disconnect(PeerId),
-    Connections(PeerId, oneshot::Sender<bool>),
+    Connected(PeerId, oneshot::Sender<bool>),
 }
 
-pub struct Node {
+/// A swarm that runs in a task.
+pub struct Running {
     pub peer: PeerId,
     pub did: Did,
     pub address: Multiaddr,
-    pub outbound: Outbound,
-    pub incoming: Option<Incoming>,
     pub seen: mpsc::UnboundedReceiver<Seen>,
     commands: mpsc::UnboundedSender<Command>,
     task: tokio::task::JoinHandle<()>,
+}
+
+/// A node of the crate.
+pub struct Node {
+    pub running: Running,
+    pub outbound: Outbound,
+    pub incoming: Option<Incoming>,
+}
+
+/// A peer that speaks to nodes by raw substreams, as well or as badly as a test makes it.
+pub struct Raw {
+    pub running: Running,
+    pub streams: libp2p_stream::Control,
+}
+
+impl Deref for Node {
+    type Target = Running;
+
+    fn deref(&self) -> &Running {
+        &self.running
+    }
+}
+
+impl DerefMut for Node {
+    fn deref_mut(&mut self) -> &mut Running {
+        &mut self.running
+    }
+}
+
+impl Deref for Raw {
+    type Target = Running;
+
+    fn deref(&self) -> &Running {
+        &self.running
+    }
+}
+
+impl DerefMut for Raw {
+    fn deref_mut(&mut self) -> &mut Running {
+        &mut self.running
+    }
 }
 
 pub struct Options {
@@ -69,6 +116,7 @@ pub struct Options {
     pub key: Keypair,
     pub listen: Option<Multiaddr>,
     pub idle: Duration,
+    pub ping_every: Duration,
 }
 
 impl Default for Options {
@@ -78,15 +126,21 @@ impl Default for Options {
             key: Keypair::generate_ed25519(),
             listen: None,
             idle: Duration::from_secs(600),
+            ping_every: Duration::from_secs(15),
         }
     }
 }
 
-pub fn swarm<L: NetworkBehaviour>(transport: Transport, key: Keypair, idle: Duration, lanes: L) -> Swarm<Composed<L>> {
+pub fn swarm<L>(transport: Transport, options: Options, lanes: L) -> Swarm<Composed<L>>
+where
+    L: NetworkBehaviour,
+    Composed<L>: NetworkBehaviour,
+{
+    let Options { key, idle, ping_every, .. } = options;
     let composed = |key: &Keypair| Composed {
         lanes,
         identify: identify::Behaviour::new(identify::Config::new("/lanes-test/1".into(), key.public())),
-        ping: ping::Behaviour::new(ping::Config::new()),
+        ping: ping::Behaviour::new(ping::Config::new().with_interval(ping_every)),
     };
     let builder = SwarmBuilder::with_existing_identity(key).with_tokio();
     match transport {
@@ -106,16 +160,18 @@ pub fn swarm<L: NetworkBehaviour>(transport: Transport, key: Keypair, idle: Dura
     }
 }
 
-pub async fn listen<L: NetworkBehaviour>(
-    swarm: &mut Swarm<Composed<L>>,
-    transport: Transport,
-    at: Option<Multiaddr>,
-) -> Multiaddr {
+async fn listen<B: NetworkBehaviour>(swarm: &mut Swarm<B>, transport: Transport, at: Option<Multiaddr>) -> Multiaddr {
     let at = at.unwrap_or_else(|| match transport {
         Transport::Tcp => "/ip4/127.0.0.1/tcp/0".parse().unwrap(),
         Transport::Quic => "/ip4/127.0.0.1/udp/0/quic-v1".parse().unwrap(),
     });
-    swarm.listen_on(at).unwrap();
+    // The port of a node that was just killed is free once the system has seen its sockets go.
+    in_time(async {
+        while swarm.listen_on(at.clone()).is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
     loop {
         if let SwarmEvent::NewListenAddr { address, .. } = swarm.select_next_some().await {
             return address;
@@ -123,16 +179,19 @@ pub async fn listen<L: NetworkBehaviour>(
     }
 }
 
-impl Node {
-    pub async fn start(transport: Transport) -> Self {
-        Self::with(transport, Options::default()).await
-    }
-
-    pub async fn with(transport: Transport, options: Options) -> Self {
-        let Options { config, key, listen: at, idle } = options;
-        let (lanes, outbound, incoming) = Behaviour::new(config, Arc::new(SystemClock::new()));
-        let peer = key.public().to_peer_id();
-        let mut swarm = swarm(transport, key, idle, lanes);
+impl Running {
+    async fn start<L>(
+        mut swarm: Swarm<Composed<L>>,
+        transport: Transport,
+        at: Option<Multiaddr>,
+        lanes: impl Fn(L::ToSwarm) -> Option<Event> + Send + 'static,
+    ) -> Self
+    where
+        L: NetworkBehaviour<ConnectionHandler: 'static, ToSwarm: std::fmt::Debug> + Send,
+        Composed<L>: NetworkBehaviour<ToSwarm = ComposedEvent<L>>,
+    {
+        let peer = *swarm.local_peer_id();
+        let did = Did::try_from(&peer).unwrap();
         let address = listen(&mut swarm, transport, at).await;
         let (commands, mut commanded) = mpsc::unbounded_channel();
         let (seer, seen) = mpsc::unbounded_channel();
@@ -141,43 +200,40 @@ impl Node {
                 tokio::select! {
                     event = swarm.select_next_some() => {
                         let one = match event {
-                            SwarmEvent::Behaviour(ComposedEvent::Lanes(event)) => Seen::Lanes(event),
+                            SwarmEvent::Behaviour(ComposedEvent::Lanes(event)) => lanes(event).map(Seen::Lanes),
                             SwarmEvent::Behaviour(ComposedEvent::Identify(identify::Event::Received { peer_id, .. })) => {
-                                Seen::Identified(peer_id)
+                                Some(Seen::Identified(peer_id))
                             }
                             SwarmEvent::Behaviour(ComposedEvent::Ping(ping::Event { peer, result: Ok(_), .. })) => {
-                                Seen::Pinged(peer)
+                                Some(Seen::Pinged(peer))
                             }
-                            SwarmEvent::ConnectionEstablished { peer_id, .. } => Seen::Connected(peer_id),
+                            SwarmEvent::ConnectionEstablished { peer_id, .. } => Some(Seen::Connected(peer_id)),
                             SwarmEvent::ConnectionClosed { peer_id, num_established: 0, .. } => {
-                                Seen::Disconnected(peer_id)
+                                Some(Seen::Disconnected(peer_id))
                             }
-                            _ => continue,
+                            _ => None,
                         };
-                        let _ = seer.send(one);
+                        one.map(|one| seer.send(one));
                     }
                     command = commanded.recv() => match command {
                         Some(Command::Know(peer, address)) => swarm.add_peer_address(peer, address),
                         Some(Command::Dial(peer, address)) => {
-                            let opts = DialOpts::peer_id(peer)
-                                .condition(libp2p::swarm::dial_opts::PeerCondition::Always)
-                                .addresses(vec![address])
-                                .build();
+                            let opts =
+                                DialOpts::peer_id(peer).condition(PeerCondition::Always).addresses(vec![address]).build();
                             swarm.dial(opts).unwrap();
                         }
                         Some(Command::Disconnect(peer)) => drop(swarm.disconnect_peer_id(peer)),
-                        Some(Command::Connections(peer, answer)) => drop(answer.send(swarm.is_connected(&peer))),
+                        Some(Command::Connected(peer, answer)) => drop(answer.send(swarm.is_connected(&peer))),
                         None => return,
                     },
                 }
             }
         });
-        let did = Did::try_from(&peer).unwrap();
-        Self { peer, did, address, outbound, incoming: Some(incoming), seen, commands, task }
+        Self { peer, did, address, seen, commands, task }
     }
 
     /// Tells this node where `other` is, and nothing more.
-    pub fn know(&self, other: &Node) {
+    pub fn know(&self, other: &Running) {
         self.know_at(other.peer, other.address.clone());
     }
 
@@ -195,7 +251,7 @@ impl Node {
 
     pub async fn is_connected(&self, peer: PeerId) -> bool {
         let (answer, answered) = oneshot::channel();
-        self.command(Command::Connections(peer, answer));
+        self.command(Command::Connected(peer, answer));
         answered.await.unwrap()
     }
 
@@ -212,10 +268,6 @@ impl Node {
         tokio::time::timeout(FAILURE, waiting).await.expect("the swarm says it in time")
     }
 
-    pub fn incoming(&mut self) -> Incoming {
-        self.incoming.take().expect("taken once")
-    }
-
     /// Kills the node: its swarm is gone, with everything in it.
     pub async fn kill(self) {
         self.task.abort();
@@ -224,6 +276,54 @@ impl Node {
 
     fn command(&self, command: Command) {
         assert!(self.commands.send(command).is_ok(), "the node runs");
+    }
+}
+
+impl Node {
+    pub async fn start(transport: Transport) -> Self {
+        Self::with(transport, Options::default()).await
+    }
+
+    pub async fn with(transport: Transport, options: Options) -> Self {
+        let (lanes, outbound, incoming) = Behaviour::new(options.config.clone(), Arc::new(SystemClock::new()));
+        let listen = options.listen.clone();
+        let running = Running::start(swarm(transport, options, lanes), transport, listen, Some).await;
+        Self { running, outbound, incoming: Some(incoming) }
+    }
+
+    pub fn incoming(&mut self) -> Incoming {
+        self.incoming.take().expect("taken once")
+    }
+
+    /// The next channel that a peer opens.
+    pub async fn channel(&mut self) -> Inbound {
+        in_time(self.incoming.as_mut().expect("not taken").next()).await.expect("the node runs")
+    }
+}
+
+impl Raw {
+    pub async fn start(transport: Transport) -> Self {
+        Self::with(transport, Options::default()).await
+    }
+
+    pub async fn with(transport: Transport, options: Options) -> Self {
+        let behaviour = libp2p_stream::Behaviour::new();
+        let streams = behaviour.new_control();
+        let listen = options.listen.clone();
+        let running = Running::start(swarm(transport, options, behaviour), transport, listen, |()| None).await;
+        Self { running, streams }
+    }
+
+    /// Connects to `node` and waits until both know.
+    pub async fn connect(&mut self, node: &mut Running) {
+        self.dial(node.peer, node.address.clone());
+        let (here, there) = (self.peer, node.peer);
+        self.until(|seen| matches!(seen, Seen::Connected(peer) if peer == there).then_some(())).await;
+        node.until(|seen| matches!(seen, Seen::Connected(peer) if peer == here).then_some(())).await;
+    }
+
+    pub async fn open(&mut self, peer: PeerId) -> Stream {
+        in_time(self.streams.open_stream(peer, DEFAULT_PROTOCOL)).await.expect("the node speaks the protocol")
     }
 }
 
