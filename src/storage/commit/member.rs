@@ -136,7 +136,7 @@ pub struct Stage<'a> {
 }
 
 impl Stage<'_> {
-    /// The batch that what is staged now lands in. Only the next batch has a greater number.
+    /// The batch that what is staged now lands in.
     pub fn batch(&self) -> BatchNumber {
         self.batch
     }

@@ -202,3 +202,36 @@ async fn l9_2_a_crash_between_any_two_records_loses_nothing_released() {
         }
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn l9_2_across_threads_what_is_durable_is_exactly_what_was_released() {
+    const TASKS: u16 = 64;
+    let store = FaultStore::new();
+    let (commit, member) = open(&store).await;
+    (5..400).step_by(7).for_each(|commit| store.fail_at(commit, Fault::Io));
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|task| {
+            let member = member.clone();
+            tokio::spawn(async move {
+                let mut released = BTreeMap::new();
+                for turn in 0..200 {
+                    let key = ((task + turn) % 8) as u8;
+                    if add(&member, key).await.is_ok() {
+                        *released.entry(key).or_insert(0_u64) += 1;
+                    }
+                }
+                released
+            })
+        })
+        .collect();
+    let mut released = BTreeMap::new();
+    for task in tasks {
+        for (key, count) in task.await.unwrap() {
+            *released.entry(key).or_insert(0) += count;
+        }
+    }
+    commit.shutdown().await;
+    assert!(commit.health().failures > 0, "the run must meet a failure");
+    assert_eq!(durable(&store.records()), released);
+    assert_eq!(values(&member), released);
+}
