@@ -12,7 +12,6 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
 /// Starts a task on the current runtime and leaves it running.
-#[allow(dead_code)] // Until the first room that starts a task is here.
 pub(crate) fn spawn(task: BoxFuture<'static, ()>) {
     #[cfg(not(target_family = "wasm"))]
     tokio::spawn(task);
@@ -23,4 +22,9 @@ pub(crate) fn spawn(task: BoxFuture<'static, ()>) {
 /// What `work` gives, or `None` if it takes longer than `time`; it is dropped then.
 pub(crate) async fn within<F: Future>(time: Duration, work: F) -> Option<F::Output> {
     tokio::time::timeout(time, work).await.ok()
+}
+
+/// Ready once `time` has passed.
+pub(crate) fn sleep(time: Duration) -> BoxFuture<'static, ()> {
+    Box::pin(tokio::time::sleep(time))
 }

@@ -125,17 +125,19 @@ impl Delegation {
     /// # Errors
     /// [`DelegationError`].
     pub fn decode(bytes: &mut impl Buf) -> Result<Self, DelegationError> {
+        Self::decode_with(bytes, Did::from_bytes)
+    }
+
+    /// [`Delegation::decode`] for a caller that knows some keys already.
+    pub(crate) fn decode_with(
+        bytes: &mut impl Buf,
+        mut key: impl FnMut(&[u8; Did::LEN]) -> Result<Did, DidError>,
+    ) -> Result<Self, DelegationError> {
         let (delegator, delegatee) = (take::<32>(bytes)?, take::<32>(bytes)?);
         let issued_at = bytes.try_get_u64().map_err(|_| DelegationError::Truncated)?;
         let ttl = bytes.try_get_u64().map_err(|_| DelegationError::Truncated)?;
         let signature = Signature(take::<64>(bytes)?);
-        Ok(Self {
-            delegator: Did::from_bytes(&delegator)?,
-            delegatee: Did::from_bytes(&delegatee)?,
-            issued_at,
-            ttl,
-            signature,
-        })
+        Ok(Self { delegator: key(&delegator)?, delegatee: key(&delegatee)?, issued_at, ttl, signature })
     }
 }
 

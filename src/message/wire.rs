@@ -143,13 +143,14 @@ impl Payload {
             return Err(DecodeError::WrongMarker);
         }
         frame.advance(MARKER.len());
-        let next_hop = did(&mut frame, "next hop")?;
+        let mut keys = Keys::default();
+        let next_hop = keys.take(&mut frame, "next hop")?;
         let hop_budget = u8(&mut frame, "hop budget")?;
         if hop_budget > MAX_HOP_BUDGET {
             return Err(DecodeError::HopBudget(hop_budget));
         }
-        let hop_proof = Proof::decode(&mut frame, "hop's slot")?;
-        let destination = did(&mut frame, "destination")?;
+        let hop_proof = Proof::decode(&mut frame, &mut keys, "hop's slot")?;
+        let destination = keys.take(&mut frame, "destination")?;
         let tx_id = TxId(array(&mut frame, "tx_id")?);
         let incarnation = Incarnation(u64(&mut frame, "incarnation")?);
         let sequence = u64(&mut frame, "sequence")?;
@@ -165,7 +166,7 @@ impl Payload {
             },
             tag => return Err(DecodeError::UnknownTag { field: "kind", tag }),
         };
-        let proof = Proof::decode(&mut frame, "origin's slot")?;
+        let proof = Proof::decode(&mut frame, &mut keys, "origin's slot")?;
         let length = u32(&mut frame, "data length")?;
         let data = match usize::try_from(length) {
             Ok(length) if length <= frame.len() => frame.split_to(length),
@@ -222,13 +223,16 @@ impl Proof {
         out.put_slice(self.signature.as_bytes());
     }
 
-    fn decode(frame: &mut Bytes, field: &'static str) -> Result<Self, DecodeError> {
+    fn decode(frame: &mut Bytes, keys: &mut Keys, field: &'static str) -> Result<Self, DecodeError> {
         let slot = match u8(frame, field)? {
-            OWN => Slot::Own(did(frame, field)?),
-            INLINE => Slot::Inline(Arc::new(Delegation::decode(frame).map_err(|error| match error {
-                DelegationError::Truncated => DecodeError::Truncated { field },
-                DelegationError::Key(reason) => DecodeError::Key { field, reason },
-            })?)),
+            OWN => Slot::Own(keys.take(frame, field)?),
+            INLINE => {
+                let delegation = Delegation::decode_with(frame, |bytes| keys.did(bytes));
+                Slot::Inline(Arc::new(delegation.map_err(|error| match error {
+                    DelegationError::Truncated => DecodeError::Truncated { field },
+                    DelegationError::Key(reason) => DecodeError::Key { field, reason },
+                })?))
+            }
             DIGEST => Slot::Digest(DelegationDigest(array(frame, field)?)),
             tag => return Err(DecodeError::UnknownTag { field, tag }),
         };
@@ -236,14 +240,34 @@ impl Proof {
     }
 }
 
+/// The keys that a frame has named so far. Taking a key costs more than the rest of decoding, and on a direct link
+/// most keys of a frame stand in it twice: the next hop is the destination, the hop's keys are the origin's.
+#[derive(Default)]
+struct Keys {
+    known: [Option<Did>; 6],
+}
+
+impl Keys {
+    fn take(&mut self, frame: &mut Bytes, field: &'static str) -> Result<Did, DecodeError> {
+        self.did(&array(frame, field)?).map_err(|reason| DecodeError::Key { field, reason })
+    }
+
+    fn did(&mut self, bytes: &[u8; Did::LEN]) -> Result<Did, DidError> {
+        if let Some(known) = self.known.iter().flatten().find(|known| known.as_bytes() == bytes) {
+            return Ok(*known);
+        }
+        let did = Did::from_bytes(bytes)?;
+        if let Some(free) = self.known.iter_mut().find(|place| place.is_none()) {
+            *free = Some(did);
+        }
+        Ok(did)
+    }
+}
+
 fn array<const N: usize>(frame: &mut Bytes, field: &'static str) -> Result<[u8; N], DecodeError> {
     let mut bytes = [0; N];
     frame.try_copy_to_slice(&mut bytes).map_err(|_| DecodeError::Truncated { field })?;
     Ok(bytes)
-}
-
-fn did(frame: &mut Bytes, field: &'static str) -> Result<Did, DecodeError> {
-    Did::from_bytes(&array(frame, field)?).map_err(|reason| DecodeError::Key { field, reason })
 }
 
 fn u8(frame: &mut Bytes, field: &'static str) -> Result<u8, DecodeError> {

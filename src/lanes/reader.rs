@@ -1,0 +1,378 @@
+//! One inbound channel: a task that reads its frames and writes its credits.
+//!
+//! It is started by the handler with the substream, reads the hello, and has the registry judge it. It then waits until
+//! whoever serves takes the channel, and only then answers, so that nothing is sent into a channel that nobody reads.
+//! From then on it reads frames as fast as they come (the credit bounds how many) and returns the count of frames taken
+//! over whenever it advanced; a count that cannot be written yet is overtaken by the next one.
+
+use std::{
+    pin::Pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use futures::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, task::AtomicWaker};
+use libp2p::{PeerId, Stream, swarm::ConnectionId};
+use tokio::sync::mpsc;
+
+use super::{
+    activity::{Activity, Busy},
+    config::Config,
+    credit::Granting,
+    event::{Direction, Event, LinkEnd, Violation},
+    framing::{Answer, Framed, Frames, Hello},
+    incoming::Inbound,
+    registry::{Opened, Registry, Unopened},
+    report::Report,
+};
+use crate::{
+    clock::Clock,
+    link::{Arrival, CreditGuard, LinkId},
+    task::within,
+};
+
+/// How long an opener may take for its hello.
+const HELLO_WITHIN: Duration = Duration::from_secs(10);
+
+/// How much is read at a time.
+const READ_BYTES: usize = 16 * 1024;
+
+/// How many times a task reads before it lets others run.
+const READS_PER_TURN: usize = 32;
+
+/// What all inbound channels of a node share.
+#[derive(Debug)]
+pub(crate) struct Receiving {
+    config: Config,
+    clock: Arc<dyn Clock>,
+    registry: Mutex<Registry<PeerId, LinkId, Arc<Channel>>>,
+    incoming: mpsc::Sender<Inbound>,
+    reports: mpsc::Sender<Report>,
+}
+
+/// Where an inbound channel comes from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Source {
+    pub(crate) peer: PeerId,
+    pub(crate) connection: ConnectionId,
+    pub(crate) link: LinkId,
+}
+
+/// One inbound channel, as its task, its frames' guards and its taker share it.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    granting: Mutex<Granting>,
+    task: AtomicWaker,
+    /// A greater link took over: what was not admitted yet is dropped (law L3.8).
+    superseded: AtomicBool,
+    activity: Arc<Activity>,
+}
+
+impl Channel {
+    pub(crate) fn is_superseded(&self) -> bool {
+        self.superseded.load(Ordering::Acquire)
+    }
+
+    fn granting(&self) -> MutexGuard<'_, Granting> {
+        self.granting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn taken(&self, frame: u64) {
+        if self.granting().taken(frame).is_some() {
+            self.task.wake();
+        }
+    }
+}
+
+impl Receiving {
+    pub(crate) fn new(
+        config: Config,
+        clock: Arc<dyn Clock>,
+        incoming: mpsc::Sender<Inbound>,
+        reports: mpsc::Sender<Report>,
+    ) -> Self {
+        Self { config, clock, registry: Mutex::new(Registry::new()), incoming, reports }
+    }
+
+    /// Whether anybody takes channels. While nobody does, the protocol is not offered, so that an opener learns it
+    /// at once.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.incoming.is_closed()
+    }
+
+    pub(crate) fn disconnected(&self, peer: &PeerId) {
+        self.registry().disconnected(peer);
+    }
+
+    /// Runs one channel to its end. `_slot` is its place among its connection's substreams.
+    pub(crate) async fn serve<Slot>(
+        self: Arc<Self>,
+        stream: Stream,
+        source: Source,
+        activity: Arc<Activity>,
+        _slot: Slot,
+    ) {
+        let opening = activity.busy();
+        let channel = Channel {
+            granting: Mutex::new(Granting::new(self.config.credit)),
+            task: AtomicWaker::new(),
+            superseded: AtomicBool::new(false),
+            activity,
+        };
+        if let Err(violation) = self.run(stream, source, Arc::new(channel), opening).await {
+            self.report(Report::Violation { peer: source.peer, connection: source.connection, violation }).await;
+        }
+    }
+
+    async fn run(
+        &self,
+        mut stream: Stream,
+        source: Source,
+        channel: Arc<Channel>,
+        opening: Busy,
+    ) -> Result<(), Violation> {
+        let mut hello = [0; Hello::LEN];
+        match within(HELLO_WITHIN, stream.read_exact(&mut hello)).await {
+            Some(Ok(())) => {}
+            Some(Err(error)) => {
+                tracing::debug!(peer = %source.peer, %error, "a channel ended before its hello");
+                return Ok(());
+            }
+            None => {
+                tracing::debug!(peer = %source.peer, "a channel without a hello");
+                return Ok(());
+            }
+        }
+        let hello = Hello::decode(hello);
+        let index = hello.channel.index;
+        let opened = self.registry().open(&source.peer, source.link, hello, Arc::clone(&channel));
+        match opened {
+            Ok(Opened { first, superseded }) => {
+                let registered = Registered { receiving: self, source, hello };
+                if let Some((link, channels)) = superseded {
+                    for old in channels {
+                        old.superseded.store(true, Ordering::Release);
+                        old.task.wake();
+                    }
+                    self.closed(source.peer, link, LinkEnd::Superseded).await;
+                }
+                if first {
+                    let event = Event::Opened { peer: source.peer, link: source.link, direction: Direction::Inward };
+                    self.report(Report::Event(event)).await;
+                }
+                let ended = self.carry(stream, source, &channel, hello, opening).await;
+                if registered.close() {
+                    let reason = ended.err().map_or(LinkEnd::Closed, LinkEnd::Violation);
+                    self.closed(source.peer, source.link, reason).await;
+                }
+                ended
+            }
+            Err(Unopened::Superseded { greatest }) => {
+                self.answer(&mut stream, Answer::Superseded { greatest }).await;
+                Ok(())
+            }
+            Err(Unopened::AlreadyOpen) => {
+                self.answer(&mut stream, Answer::AlreadyOpen).await;
+                Err(Violation::AlreadyOpen { channel: index })
+            }
+            Err(Unopened::UnknownChannel) => Err(Violation::UnknownChannel { index, pool: hello.channel.pool }),
+        }
+    }
+
+    /// Hands the channel over, answers, and carries its frames until it ends.
+    async fn carry(
+        &self,
+        mut stream: Stream,
+        source: Source,
+        channel: &Arc<Channel>,
+        hello: Hello,
+        opening: Busy,
+    ) -> Result<(), Violation> {
+        let credit = self.config.credit;
+        // As many places as there is credit: an honest peer never fills it, and one over its credit is ended.
+        let (arrivals, taker) = mpsc::channel(usize::from(credit));
+        let inbound = Inbound::new(source.peer, source.link, hello.channel, credit, Arc::clone(channel), taker);
+        // Until it is taken the opener has no answer and sends nothing.
+        if self.incoming.send(inbound).await.is_err() {
+            return Ok(());
+        }
+        self.answer(&mut stream, Answer::Accepted { credit }).await;
+        drop(opening);
+        let mut carrying = Carrying {
+            stream,
+            source,
+            hello,
+            channel: Arc::clone(channel),
+            arrivals,
+            frames: Frames::new(self.config.frame_limit),
+            buffer: vec![0; READ_BYTES].into_boxed_slice(),
+            count: 0,
+            out: [0; 8],
+            unwritten: 0,
+            unflushed: false,
+            credit,
+            clock: &*self.clock,
+        };
+        std::future::poll_fn(|context| carrying.poll(context)).await
+    }
+
+    /// An answer that cannot be written ends the channel at its next read.
+    async fn answer(&self, stream: &mut Stream, answer: Answer) {
+        let written = async {
+            stream.write_all(&answer.encode()).await?;
+            stream.flush().await
+        };
+        if let Some(Err(error)) = within(HELLO_WITHIN, written).await {
+            tracing::debug!(%error, "a channel ended before its answer");
+        }
+    }
+
+    async fn closed(&self, peer: PeerId, link: LinkId, reason: LinkEnd) {
+        self.report(Report::Event(Event::Closed { peer, link, direction: Direction::Inward, reason })).await;
+    }
+
+    async fn report(&self, report: Report) {
+        // Without a behaviour nobody is left to hear of it.
+        let _ = self.reports.send(report).await;
+    }
+
+    fn registry(&self) -> MutexGuard<'_, Registry<PeerId, LinkId, Arc<Channel>>> {
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A channel's entry in the registry, removed also when its task is dropped.
+struct Registered<'a> {
+    receiving: &'a Receiving,
+    source: Source,
+    hello: Hello,
+}
+
+impl Registered<'_> {
+    fn close(&self) -> bool {
+        self.receiving.registry().close(&self.source.peer, self.source.link, self.hello)
+    }
+}
+
+impl Drop for Registered<'_> {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+struct Carrying<'a> {
+    stream: Stream,
+    source: Source,
+    hello: Hello,
+    channel: Arc<Channel>,
+    arrivals: mpsc::Sender<Arrival>,
+    frames: Frames,
+    buffer: Box<[u8]>,
+    /// The count that was written last, or is in `out`.
+    count: u64,
+    out: [u8; 8],
+    unwritten: usize,
+    unflushed: bool,
+    credit: u8,
+    clock: &'a dyn Clock,
+}
+
+impl Carrying<'_> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Violation>> {
+        self.channel.task.register(context.waker());
+        if self.channel.is_superseded() {
+            return Poll::Ready(Ok(()));
+        }
+        if let Poll::Ready(Err(error)) = self.write(context) {
+            return Poll::Ready(self.ended(&error));
+        }
+        for _ in 0..READS_PER_TURN {
+            let read = match ready!(Pin::new(&mut self.stream).poll_read(context, &mut self.buffer)) {
+                Ok(0) => return Poll::Ready(Ok(())),
+                Ok(read) => read,
+                Err(error) => return Poll::Ready(self.ended(&error)),
+            };
+            let buffer = std::mem::take(&mut self.buffer);
+            let taken = self.take(buffer.get(..read).unwrap_or_default());
+            self.buffer = buffer;
+            match taken {
+                Ok(true) => {}
+                Ok(false) => return Poll::Ready(Ok(())),
+                Err(violation) => return Poll::Ready(Err(violation)),
+            }
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Hands on the frames in `bytes`. `false` once nobody takes them.
+    fn take(&mut self, mut bytes: &[u8]) -> Result<bool, Violation> {
+        let channel = self.hello.channel.index;
+        while let Some(framed) = self.frames.next(&mut bytes) {
+            if framed == Framed::Empty {
+                return Err(Violation::EmptyFrame { channel });
+            }
+            let exceeded = Violation::CreditExceeded { channel, credit: self.credit };
+            let frame = self.channel.granting().read().map_err(|_| exceeded)?;
+            let Framed::Frame(bytes) = framed else {
+                metrics::counter!("admit_one_lane_oversize_frames_total").increment(1);
+                tracing::debug!(peer = %self.source.peer, channel, ?framed, "an oversize frame was passed over");
+                self.channel.taken(frame);
+                continue;
+            };
+            let (owner, busy) = (Arc::clone(&self.channel), self.channel.activity.busy());
+            let credit = CreditGuard::new(move || {
+                owner.taken(frame);
+                drop(busy);
+            });
+            let arrival = Arrival {
+                peer: self.source.peer,
+                link: self.source.link,
+                channel: Some(self.hello.channel),
+                bytes,
+                read_at: Some(self.clock.monotonic()),
+                credit: Some(credit),
+            };
+            match self.arrivals.try_send(arrival) {
+                Ok(()) => {}
+                Err(mpsc::error::TrySendError::Closed(_)) => return Ok(false),
+                // Frames that are taken over leave their places first, so a full queue is a spent credit.
+                Err(mpsc::error::TrySendError::Full(_)) => return Err(exceeded),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Writes the newest count, as far as it goes.
+    fn write(&mut self, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        loop {
+            if self.unwritten == 0 {
+                let count = self.channel.granting().count();
+                if count == self.count {
+                    if self.unflushed {
+                        ready!(Pin::new(&mut self.stream).poll_flush(context))?;
+                        self.unflushed = false;
+                    }
+                    return Poll::Ready(Ok(()));
+                }
+                (self.count, self.out, self.unwritten) = (count, count.to_be_bytes(), 8);
+            }
+            let rest = self.out.get(8 - self.unwritten..).unwrap_or_default();
+            let written = ready!(Pin::new(&mut self.stream).poll_write(context, rest))?;
+            if written == 0 {
+                return Poll::Ready(Err(std::io::ErrorKind::WriteZero.into()));
+            }
+            self.unwritten -= written;
+            self.unflushed = true;
+        }
+    }
+
+    fn ended(&self, error: &std::io::Error) -> Result<(), Violation> {
+        tracing::debug!(peer = %self.source.peer, channel = self.hello.channel.index, %error, "a channel ended");
+        Ok(())
+    }
+}

@@ -1,0 +1,380 @@
+//! The queues, as the senders, the links and the behaviour share them: one short lock, never held across an await, and
+//! nothing that others wrote runs under it.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use futures::task::AtomicWaker;
+use libp2p::PeerId;
+use tokio::sync::oneshot;
+
+use super::{
+    config::Config,
+    queue::{Entry, LetIn, Queues, Removed, Reserved},
+    scheduler::{LANES, Ready},
+    settlement::{LossReason, Lost, Outstanding, Settle},
+};
+use crate::{
+    clock::Clock,
+    message::{Class, Payload},
+};
+
+/// A frame on its way, and how its sender learns what became of it.
+#[derive(Debug)]
+pub(crate) struct Item {
+    pub(crate) payload: Payload,
+    pub(crate) class: Class,
+    pub(crate) bytes: usize,
+    pub(crate) deadline: Duration,
+    pub(crate) settle: Settle,
+}
+
+/// How one who waits for room is told.
+#[derive(Debug)]
+pub(crate) enum Waiter {
+    Frame(oneshot::Sender<Result<(), Lost>>),
+    Room(oneshot::Sender<Result<Room, Lost>>),
+}
+
+/// What became of an offer of a frame, or of a wish for room.
+#[derive(Debug)]
+pub(crate) enum Asked<Now, Told> {
+    Now(Now),
+    Waiting { id: u64, told: Option<oneshot::Receiver<Result<Told, Lost>>> },
+    PeersFull,
+    Shutdown,
+}
+
+/// Whether sends are accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Open,
+    /// Nothing new; what is queued still goes out.
+    Draining,
+    /// Nothing goes out any more.
+    Closed,
+}
+
+/// Room taken in a lane, given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Room {
+    reserved: Option<Reserved<PeerId>>,
+    peer: PeerId,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) outstanding: Arc<Outstanding>,
+    pub(crate) behaviour: AtomicWaker,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    queues: Queues<PeerId, Item, Waiter>,
+    /// The links that write, by peer.
+    links: HashMap<PeerId, Arc<AtomicWaker>>,
+    /// Peers with work and no link, for the behaviour to look at.
+    wanting: HashSet<PeerId>,
+    /// The deadline that the behaviour's timer is set to, or will be.
+    armed: Option<Duration>,
+    phase: Phase,
+}
+
+impl Shared {
+    pub(crate) fn new(config: Config, clock: Arc<dyn Clock>) -> Self {
+        let state = State {
+            queues: Queues::new(config.limits),
+            links: HashMap::new(),
+            wanting: HashSet::new(),
+            armed: None,
+            phase: Phase::Open,
+        };
+        Self { config, clock, outstanding: Arc::default(), behaviour: AtomicWaker::new(), state: Mutex::new(state) }
+    }
+
+    /// Queues a frame, or puts it in line.
+    pub(crate) fn offer(&self, peer: &PeerId, item: Item) -> Asked<(), ()> {
+        let (class, bytes, deadline) = (item.class, item.bytes, item.deadline);
+        let mut state = self.lock();
+        if state.phase != Phase::Open {
+            drop(state);
+            item.settle.abandon();
+            return Asked::Shutdown;
+        }
+        let mut told = None;
+        match state.queues.offer(peer, class, bytes, deadline, item, || Waiter::Frame(teller(&mut told))) {
+            Entry::Now(()) => {
+                self.queued(state, peer, deadline);
+                Asked::Now(())
+            }
+            Entry::Waiting(id) => {
+                self.arm(&mut state, deadline);
+                Asked::Waiting { id, told }
+            }
+            Entry::PeersFull(item) => {
+                drop(state);
+                item.settle.abandon();
+                Asked::PeersFull
+            }
+        }
+    }
+
+    /// Takes room for a frame of `bytes`, or stands in line for it.
+    pub(crate) fn reserve(
+        self: &Arc<Self>,
+        peer: &PeerId,
+        class: Class,
+        bytes: usize,
+        deadline: Duration,
+    ) -> Asked<Room, Room> {
+        let mut state = self.lock();
+        if state.phase != Phase::Open {
+            return Asked::Shutdown;
+        }
+        let mut told = None;
+        match state.queues.reserve(peer, class, bytes, deadline, || Waiter::Room(teller(&mut told))) {
+            Entry::Now(reserved) => Asked::Now(self.room(*peer, reserved)),
+            Entry::Waiting(id) => {
+                self.arm(&mut state, deadline);
+                Asked::Waiting { id, told }
+            }
+            Entry::PeersFull(()) => Asked::PeersFull,
+        }
+    }
+
+    /// Leaves the line, if still in it; a frame that stood there is gone unsent.
+    pub(crate) fn cancel(self: &Arc<Self>, peer: &PeerId, class: Class, id: u64) {
+        let mut let_in = Vec::new();
+        let removed = self.lock().queues.cancel(peer, class, id, &mut let_in);
+        if let Some(Removed::Waiting { item: Some(item), .. }) = removed {
+            item.settle.abandon();
+        }
+        self.tell(let_in);
+    }
+
+    /// Takes frames off the lanes of `peer` in the order that `pick` says, until it says `None`. It is told which
+    /// lanes have a frame, and afterwards which frame its pick was.
+    pub(crate) fn take(self: &Arc<Self>, peer: &PeerId, picker: &mut impl Picker, taken: &mut Vec<Item>) -> Taken {
+        let (mut let_in, mut overdue) = (Vec::new(), Vec::new());
+        let now = self.clock.monotonic();
+        let mut state = self.lock();
+        if state.phase == Phase::Closed {
+            return Taken { closed: true, ready: [false; LANES], work: false };
+        }
+        loop {
+            let ready = state.queues.ready(peer);
+            let Some(item) = picker.pick(ready).and_then(|class| state.queues.pop(peer, class, &mut let_in)) else {
+                break;
+            };
+            // The behaviour's timer may be late, and what is overdue is never written.
+            if item.deadline <= now {
+                overdue.push(item.settle);
+                continue;
+            }
+            picker.picked(&item);
+            taken.push(item);
+        }
+        let (ready, work) = (state.queues.ready(peer), state.queues.has_work(peer));
+        drop(state);
+        self.tell(let_in);
+        for settle in overdue {
+            let reason = settle.overdue(true);
+            settle.lost(reason);
+        }
+        Taken { closed: false, ready, work }
+    }
+
+    pub(crate) fn has_work(&self, peer: &PeerId) -> bool {
+        self.lock().queues.has_work(peer)
+    }
+
+    /// From now on a link takes what is queued for `peer`; it is woken by `waker`.
+    pub(crate) fn link_started(&self, peer: PeerId, waker: Arc<AtomicWaker>) {
+        self.lock().links.insert(peer, waker);
+    }
+
+    pub(crate) fn link_ended(&self, peer: &PeerId) {
+        self.lock().links.remove(peer);
+    }
+
+    /// The peers that got work while no link took it.
+    pub(crate) fn wanting(&self) -> HashSet<PeerId> {
+        std::mem::take(&mut self.lock().wanting)
+    }
+
+    /// Settles as lost what is past its time, and says when to look again.
+    pub(crate) fn expire(self: &Arc<Self>, now: Duration) -> Option<Duration> {
+        let (mut let_in, mut expired) = (Vec::new(), Vec::new());
+        let mut state = self.lock();
+        while let Some((peer, _, removed)) = state.queues.expire(now, &mut let_in) {
+            let connected = state.links.contains_key(&peer);
+            expired.push((removed, connected));
+        }
+        state.armed = state.queues.next_deadline();
+        let next = state.armed;
+        drop(state);
+        self.tell(let_in);
+        for (removed, connected) in expired {
+            let reason = match &removed {
+                Removed::Queued(item) | Removed::Waiting { item: Some(item), .. } => item.settle.overdue(connected),
+                Removed::Waiting { .. } if connected => LossReason::Expired,
+                Removed::Waiting { .. } => LossReason::NotConnected,
+            };
+            lose(removed, reason);
+        }
+        next
+    }
+
+    /// Settles everything queued for `peer` as lost.
+    pub(crate) fn drain(&self, peer: &PeerId, reason: LossReason) {
+        let removed = self.lock().queues.drain(peer);
+        removed.into_iter().for_each(|removed| lose(removed, reason));
+    }
+
+    /// Accepts nothing new.
+    pub(crate) fn drain_only(&self) {
+        let mut state = self.lock();
+        if state.phase == Phase::Open {
+            state.phase = Phase::Draining;
+        }
+    }
+
+    /// Ends everything: what is queued is lost, and the links end.
+    pub(crate) fn close(&self) {
+        let mut state = self.lock();
+        state.phase = Phase::Closed;
+        let peers: Vec<_> = state.queues.peers().copied().collect();
+        let removed: Vec<_> = peers.iter().flat_map(|peer| state.queues.drain(peer)).collect();
+        let links: Vec<_> = state.links.values().cloned().collect();
+        drop(state);
+        removed.into_iter().for_each(|removed| lose(removed, LossReason::Shutdown));
+        links.iter().for_each(|waker| waker.wake());
+    }
+
+    /// Whether no send is unsettled and no room is taken.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.outstanding.count() == 0 && self.lock().queues.held().0 == 0
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // No code of others runs under the lock, and the queue core does not panic half-way.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn room(self: &Arc<Self>, peer: PeerId, reserved: Reserved<PeerId>) -> Room {
+        Room { reserved: Some(reserved), peer, shared: Arc::clone(self) }
+    }
+
+    /// Wakes whoever writes what was queued for `peer`, or has to find a way to it.
+    fn queued(&self, mut state: MutexGuard<'_, State>, peer: &PeerId, deadline: Duration) {
+        self.arm(&mut state, deadline);
+        match state.links.get(peer).map(Arc::clone) {
+            Some(link) => {
+                drop(state);
+                link.wake();
+            }
+            None => {
+                state.wanting.insert(*peer);
+                drop(state);
+                self.behaviour.wake();
+            }
+        }
+    }
+
+    /// Has the behaviour's timer set no later than `deadline`.
+    fn arm(&self, state: &mut State, deadline: Duration) {
+        if state.armed.is_none_or(|armed| deadline < armed) {
+            state.armed = Some(deadline);
+            self.behaviour.wake();
+        }
+    }
+
+    /// Tells those who were let in. A room that nobody waits for any more is given back.
+    fn tell(self: &Arc<Self>, let_in: Vec<LetIn<PeerId, Waiter>>) {
+        for LetIn { notify, room } in let_in {
+            match (notify, room) {
+                (Waiter::Room(teller), Some(reserved)) => {
+                    let room = self.room(*reserved.peer(), reserved);
+                    drop(teller.send(Ok(room)));
+                }
+                // A caller that just went away leaves its frame queued: it was accepted.
+                (Waiter::Frame(teller), _) => drop(teller.send(Ok(()))),
+                (Waiter::Room(_), None) => {}
+            }
+        }
+    }
+}
+
+/// Chooses among the lanes of one link.
+pub(crate) trait Picker {
+    fn pick(&mut self, ready: Ready) -> Option<Class>;
+    fn picked(&mut self, item: &Item);
+}
+
+/// How a peer's lanes stand after frames were taken off them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Taken {
+    pub(crate) closed: bool,
+    pub(crate) ready: Ready,
+    /// Whether anything is queued, or room for it taken.
+    pub(crate) work: bool,
+}
+
+impl Room {
+    /// Queues a frame in this room. After a shutdown it is lost at once.
+    pub(crate) fn fill(mut self, item: Item) {
+        let deadline = item.deadline;
+        let mut state = self.shared.lock();
+        let reserved = if state.phase == Phase::Closed { None } else { self.reserved.take() };
+        match reserved {
+            Some(reserved) => {
+                state.queues.fill(reserved, deadline, item);
+                self.shared.queued(state, &self.peer, deadline);
+            }
+            None => {
+                drop(state);
+                item.settle.lost(LossReason::Shutdown);
+            }
+        }
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let Some(reserved) = self.reserved.take() else { return };
+        let mut let_in = Vec::new();
+        self.shared.lock().queues.release(reserved, &mut let_in);
+        self.shared.tell(let_in);
+        self.shared.outstanding.changed.notify_waiters();
+    }
+}
+
+/// Makes the channel that one in line is told by, which most never need.
+fn teller<T>(told: &mut Option<oneshot::Receiver<T>>) -> oneshot::Sender<T> {
+    let (teller, receiver) = oneshot::channel();
+    *told = Some(receiver);
+    teller
+}
+
+fn lose(removed: Removed<Item, Waiter>, reason: LossReason) {
+    match removed {
+        Removed::Queued(item) => item.settle.lost(reason),
+        Removed::Waiting { item, notify } => {
+            if let Some(item) = item {
+                item.settle.abandon();
+            }
+            let lost = Lost::never_written(reason);
+            match notify {
+                Waiter::Frame(teller) => drop(teller.send(Err(lost))),
+                Waiter::Room(teller) => drop(teller.send(Err(lost))),
+            }
+        }
+    }
+}

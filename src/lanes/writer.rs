@@ -1,0 +1,482 @@
+//! One link outward: a task that takes frames off its peer's lanes, writes them, and reads the credits that come back.
+//!
+//! **State.** One entry a channel of the pool: closed (perhaps until a pause is over), being opened by the handler, or
+//! open with its unanswered hello or its credit, its bytes to write, and its sends in flight, oldest first.
+//!
+//! **Transitions.** Every turn, in this order and until nothing moves: what the handler opened or could not; answers
+//! and credits; frames off the queues in the scheduler's order, for channels whose window, credit and buffer leave
+//! room; a request for each closed channel that a frame waits for; writes and flushes. Credits are read whether or not
+//! writes go through, so that two full sides cannot stop each other.
+//!
+//! **Failures.** A channel that fails loses its own sends in flight and is opened again after a pause, doubling; its
+//! queue stays. The link ends when its connection does, when the peer does not speak the protocol, when the receiver
+//! has a greater link, when the receiver breaks the protocol, and at shutdown; its sends in flight are lost, and what
+//! is queued stays queued (law L3.8). The behaviour hears of the end last of all.
+
+use std::{
+    collections::VecDeque,
+    io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::{Buf, BytesMut};
+use futures::{AsyncRead, AsyncWrite, task::AtomicWaker};
+use libp2p::{PeerId, Stream};
+use tokio::sync::mpsc;
+
+use super::{
+    activity::{Activity, Busy},
+    backoff::Backoff,
+    credit::{CreditAhead, Spending},
+    event::Violation,
+    framing::{Answer, Hello, Replies, Reply, put_frame},
+    report::{Report, WriterEnd},
+    scheduler::{LANES, Ready, Scheduler},
+    settlement::{LossReason, Settle},
+    shared::{Item, Picker, Shared},
+};
+use crate::{
+    BoxFuture,
+    link::Channel,
+    message::{Class, FrameTooLarge},
+    task::sleep,
+};
+
+/// How long a receiver may take to answer a hello. Longer than most things, since a receiver answers once it serves.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+
+/// No more frames are taken for a channel with this many bytes to write: they wait in their lanes instead, where they
+/// can still expire unwritten and be overtaken by control.
+const BUFFER_BYTES: usize = 64 * 1024;
+
+/// What the handler says of a channel that was asked for.
+#[derive(Debug)]
+pub(crate) struct Negotiated {
+    pub(crate) channel: u8,
+    pub(crate) stream: Result<Stream, Unopened>,
+}
+
+/// Why a substream was not opened.
+#[derive(Debug)]
+pub(crate) enum Unopened {
+    Unsupported,
+    Failed(String),
+}
+
+/// The task's ends of what it shares with the handler.
+#[derive(Debug)]
+pub(crate) struct Wires {
+    pub(crate) requests: mpsc::Sender<u8>,
+    pub(crate) negotiated: mpsc::Receiver<Negotiated>,
+    pub(crate) activity: Arc<Activity>,
+}
+
+pub(crate) struct Writer {
+    peer: PeerId,
+    number: u64,
+    shared: Arc<Shared>,
+    waker: Arc<AtomicWaker>,
+    reports: mpsc::Sender<Report>,
+    wires: Wires,
+    busy: Option<Busy>,
+    scheduler: Scheduler,
+    channels: Vec<Link>,
+    opened: bool,
+    announced: bool,
+    taken: Vec<Item>,
+}
+
+/// One channel of the pool.
+struct Link {
+    index: u8,
+    backoff: Backoff,
+    state: State,
+}
+
+enum State {
+    Closed { pause: Option<BoxFuture<'static, ()>> },
+    Asked,
+    Open(Box<Open>),
+}
+
+struct Open {
+    stream: Stream,
+    replies: Replies,
+    /// The hello's time; gone once it is answered.
+    unanswered: Option<BoxFuture<'static, ()>>,
+    credit: Option<Spending>,
+    out: BytesMut,
+    unflushed: bool,
+    /// Bytes put into `out` ever, and bytes of it ever written.
+    put: u64,
+    written: u64,
+    in_flight: VecDeque<InFlight>,
+}
+
+struct InFlight {
+    /// Where its first byte stands in the channel.
+    starts_at: u64,
+    settle: Settle,
+}
+
+/// Why a channel ended. The link goes on.
+enum ChannelEnd {
+    Io(io::Error),
+    AlreadyOpen,
+    Unanswered,
+}
+
+enum Step {
+    Moved(bool),
+    Failed(ChannelEnd),
+    End(WriterEnd),
+}
+
+impl Writer {
+    pub(crate) fn new(
+        peer: PeerId,
+        number: u64,
+        shared: Arc<Shared>,
+        waker: Arc<AtomicWaker>,
+        reports: mpsc::Sender<Report>,
+        wires: Wires,
+    ) -> Self {
+        let (first, longest) = (shared.config.first_pause, shared.config.longest_pause);
+        let closed =
+            |index| Link { index, backoff: Backoff::new(first, longest), state: State::Closed { pause: None } };
+        let channels = (0..shared.config.pool).map(closed).collect();
+        // It was started because there is work.
+        let busy = Some(wires.activity.busy());
+        Self {
+            peer,
+            number,
+            shared,
+            waker,
+            reports,
+            wires,
+            busy,
+            scheduler: Scheduler::new(),
+            channels,
+            opened: false,
+            announced: false,
+            taken: Vec::new(),
+        }
+    }
+
+    pub(crate) async fn run(mut self) {
+        let end = loop {
+            let end = std::future::poll_fn(|context| self.poll(context)).await;
+            if let Some(end) = end {
+                break end;
+            }
+            self.announced = true;
+            self.report(Report::LinkOpened { peer: self.peer, number: self.number }).await;
+        };
+        let reason = if end == WriterEnd::Shutdown { LossReason::Shutdown } else { LossReason::LinkClosed };
+        for channel in self.channels.drain(..) {
+            if let State::Open(open) = channel.state {
+                open.lose(reason);
+            }
+        }
+        self.busy = None;
+        let (peer, number) = (self.peer, self.number);
+        self.report(Report::LinkEnded { peer, number, end }).await;
+    }
+
+    async fn report(&mut self, report: Report) {
+        // Without a behaviour nobody is left to hear of it.
+        let _ = self.reports.send(report).await;
+    }
+
+    /// Runs until the link ends, or until it is to be announced as open (`None`).
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<WriterEnd>> {
+        self.waker.register(context.waker());
+        loop {
+            let mut moved = match self.negotiated(context) {
+                Ok(moved) => moved,
+                Err(end) => return Poll::Ready(Some(end)),
+            };
+            for place in 0..self.channels.len() {
+                match self.read(place, context) {
+                    Step::Moved(read) => moved |= read,
+                    Step::Failed(why) => self.failed(place, &why),
+                    Step::End(end) => return Poll::Ready(Some(end)),
+                }
+            }
+            if self.opened && !self.announced {
+                return Poll::Ready(None);
+            }
+            match self.take(context) {
+                Ok(took) => moved |= took,
+                Err(end) => return Poll::Ready(Some(end)),
+            }
+            for place in 0..self.channels.len() {
+                match self.write(place, context) {
+                    Poll::Ready(Ok(wrote)) => moved |= wrote,
+                    Poll::Ready(Err(error)) => self.failed(place, &ChannelEnd::Io(error)),
+                    Poll::Pending => {}
+                }
+            }
+            if !moved {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Takes what the handler says.
+    fn negotiated(&mut self, context: &mut Context<'_>) -> Result<bool, WriterEnd> {
+        let mut moved = false;
+        while let Poll::Ready(negotiated) = self.wires.negotiated.poll_recv(context) {
+            let Some(Negotiated { channel, stream }) = negotiated else { return Err(WriterEnd::Closed) };
+            let (pool, place) = (self.shared.config.pool, usize::from(channel));
+            let Some(link) = self.channels.get_mut(place).filter(|link| matches!(link.state, State::Asked)) else {
+                continue;
+            };
+            moved = true;
+            match stream {
+                Ok(stream) => {
+                    let hello = Hello { channel: Channel { index: channel, pool }, link: self.number };
+                    link.state = State::Open(Box::new(Open::new(stream, hello)));
+                }
+                Err(Unopened::Unsupported) => return Err(WriterEnd::Unsupported),
+                Err(Unopened::Failed(reason)) => {
+                    tracing::debug!(peer = %self.peer, channel, reason, "a channel was not opened");
+                    let pause = link.backoff.failed();
+                    link.state = State::Closed { pause: Some(sleep(pause)) };
+                }
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Reads answers and credits.
+    fn read(&mut self, place: usize, context: &mut Context<'_>) -> Step {
+        let Some(Link { index, state: State::Open(open), backoff }) = self.channels.get_mut(place) else {
+            return Step::Moved(false);
+        };
+        let (channel, mut moved) = (*index, false);
+        let mut buffer = [0; 256];
+        loop {
+            let read = match Pin::new(&mut open.stream).poll_read(context, &mut buffer) {
+                Poll::Pending => break,
+                Poll::Ready(Ok(0)) => return Step::Failed(ChannelEnd::Io(io::ErrorKind::UnexpectedEof.into())),
+                Poll::Ready(Ok(read)) => read,
+                Poll::Ready(Err(error)) => return Step::Failed(ChannelEnd::Io(error)),
+            };
+            moved = true;
+            let mut bytes = buffer.get(..read).unwrap_or_default();
+            while let Some(reply) = open.replies.next(&mut bytes) {
+                match reply {
+                    Ok(Reply::Answer(Answer::Accepted { credit })) => {
+                        open.unanswered = None;
+                        open.credit = Some(Spending::new(credit, self.shared.config.window));
+                        backoff.succeeded();
+                        self.opened = true;
+                    }
+                    Ok(Reply::Answer(Answer::Superseded { greatest })) => {
+                        return Step::End(WriterEnd::Superseded { greatest });
+                    }
+                    Ok(Reply::Answer(Answer::AlreadyOpen)) => return Step::Failed(ChannelEnd::AlreadyOpen),
+                    Ok(Reply::Credit(count)) => match open.credited(count) {
+                        Ok(()) => {}
+                        Err(CreditAhead { count, written }) => {
+                            let violation = Violation::CreditAhead { channel, count, written };
+                            return Step::End(WriterEnd::Violation(violation));
+                        }
+                    },
+                    Err(bad) => {
+                        let violation = Violation::BadAnswer { channel, kind: bad.kind, value: bad.value };
+                        return Step::End(WriterEnd::Violation(violation));
+                    }
+                }
+            }
+        }
+        if let Some(unanswered) = &mut open.unanswered
+            && unanswered.as_mut().poll(context).is_ready()
+        {
+            return Step::Failed(ChannelEnd::Unanswered);
+        }
+        Step::Moved(moved)
+    }
+
+    /// Takes frames off the queues, and asks for the channels that others wait for.
+    fn take(&mut self, context: &mut Context<'_>) -> Result<bool, WriterEnd> {
+        let Self { scheduler, channels, shared, peer, taken, .. } = self;
+        let mut picking = Picking { scheduler, channels, planned: [0; LANES] };
+        let lanes = shared.take(peer, &mut picking, taken);
+        if lanes.closed {
+            return Err(WriterEnd::Shutdown);
+        }
+        let (mut moved, mut broken) = (!taken.is_empty(), None);
+        for item in taken.drain(..) {
+            let place = usize::from(item.class.lane()) % channels.len();
+            if let Some(Link { state: State::Open(open), .. }) = channels.get_mut(place)
+                && let Err(too_large) = open.put(item)
+            {
+                broken = Some((place, too_large));
+            }
+        }
+        for (lane, _) in lanes.ready.iter().enumerate().filter(|(_, ready)| **ready) {
+            let place = lane % channels.len();
+            let Some(link) = channels.get_mut(place) else { continue };
+            if let State::Closed { pause } = &mut link.state {
+                let paused = pause.as_mut().is_some_and(|pause| pause.as_mut().poll(context).is_pending());
+                // One request a channel is on its way at most, so there is room for it, unless the handler is gone.
+                if !paused && self.wires.requests.try_send(link.index).is_ok() {
+                    link.state = State::Asked;
+                    moved = true;
+                }
+            }
+        }
+        // No frame over the limit is ever queued; if one were, its credit would be out of step.
+        if let Some((place, too_large)) = broken {
+            self.failed(place, &ChannelEnd::Io(io::Error::other(too_large)));
+        }
+        let in_flight = self.channels.iter().any(|link| matches!(&link.state, State::Open(open) if open.is_busy()));
+        if !(lanes.work || in_flight) {
+            self.busy = None;
+        } else if self.busy.is_none() {
+            self.busy = Some(self.wires.activity.busy());
+        }
+        Ok(moved)
+    }
+
+    fn write(&mut self, place: usize, context: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        match self.channels.get_mut(place) {
+            Some(Link { state: State::Open(open), .. }) => open.write(context),
+            _ => Poll::Pending,
+        }
+    }
+
+    fn failed(&mut self, place: usize, why: &ChannelEnd) {
+        let Some(link) = self.channels.get_mut(place) else { return };
+        let reason = match why {
+            ChannelEnd::Io(error) => error.to_string(),
+            ChannelEnd::AlreadyOpen => "the receiver has not seen the earlier one end".into(),
+            ChannelEnd::Unanswered => "the receiver does not answer".into(),
+        };
+        tracing::debug!(peer = %self.peer, channel = link.index, reason, "a channel ended");
+        let pause = link.backoff.failed();
+        if let State::Open(open) = std::mem::replace(&mut link.state, State::Closed { pause: Some(sleep(pause)) }) {
+            open.lose(LossReason::LinkClosed);
+        }
+        // The pause has to be polled to wake this task.
+        self.waker.wake();
+    }
+}
+
+/// Picks lanes whose channel has room.
+struct Picking<'a> {
+    scheduler: &'a mut Scheduler,
+    channels: &'a mut [Link],
+    /// Bytes of frames picked in this turn, by channel.
+    planned: [usize; LANES],
+}
+
+impl Picking<'_> {
+    fn may_write(&self, lane: usize) -> bool {
+        let place = lane % self.channels.len();
+        let planned = self.planned.get(place).copied().unwrap_or_default();
+        match self.channels.get(place) {
+            Some(Link { state: State::Open(open), .. }) => {
+                open.credit.as_ref().is_some_and(Spending::may_write) && open.out.len() + planned < BUFFER_BYTES
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Picker for Picking<'_> {
+    fn pick(&mut self, mut ready: Ready) -> Option<Class> {
+        for (lane, ready) in ready.iter_mut().enumerate() {
+            *ready = *ready && self.may_write(lane);
+        }
+        self.scheduler.pick(ready).and_then(Class::from_lane)
+    }
+
+    fn picked(&mut self, item: &Item) {
+        let place = usize::from(item.class.lane()) % self.channels.len();
+        if let Some(planned) = self.planned.get_mut(place) {
+            *planned += item.bytes;
+        }
+        if let Some(Link { state: State::Open(open), .. }) = self.channels.get_mut(place)
+            && let Some(credit) = &mut open.credit
+        {
+            credit.wrote();
+        }
+    }
+}
+
+impl Open {
+    fn new(stream: Stream, hello: Hello) -> Self {
+        Self {
+            stream,
+            replies: Replies::new(),
+            unanswered: Some(sleep(ANSWER_WITHIN)),
+            credit: None,
+            out: BytesMut::from(hello.encode().as_slice()),
+            unflushed: false,
+            put: Hello::LEN as u64,
+            written: 0,
+            in_flight: VecDeque::new(),
+        }
+    }
+
+    fn is_busy(&self) -> bool {
+        !self.in_flight.is_empty() || !self.out.is_empty()
+    }
+
+    /// Encodes a frame behind those that are to be written.
+    fn put(&mut self, item: Item) -> Result<(), FrameTooLarge> {
+        let frame = item.payload.encode(usize::MAX)?;
+        let before = self.out.len();
+        put_frame(&frame, &mut self.out);
+        self.in_flight.push_back(InFlight { starts_at: self.put, settle: item.settle });
+        self.put += (self.out.len() - before) as u64;
+        Ok(())
+    }
+
+    /// Settles what a credit covers, oldest first.
+    fn credited(&mut self, count: u64) -> Result<(), CreditAhead> {
+        let Some(credit) = &mut self.credit else { return Ok(()) };
+        for _ in 0..credit.credit(count)? {
+            if let Some(settled) = self.in_flight.pop_front() {
+                settled.settle.taken_over();
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, context: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        let mut wrote = false;
+        while !self.out.is_empty() {
+            let Poll::Ready(written) = Pin::new(&mut self.stream).poll_write(context, &self.out)? else { break };
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.out.advance(written);
+            self.written += written as u64;
+            (wrote, self.unflushed) = (true, true);
+        }
+        if self.unflushed && self.out.is_empty() {
+            match Pin::new(&mut self.stream).poll_flush(context)? {
+                Poll::Ready(()) => self.unflushed = false,
+                Poll::Pending => {}
+            }
+        }
+        if wrote { Poll::Ready(Ok(true)) } else { Poll::Pending }
+    }
+
+    /// Settles everything in flight as lost.
+    fn lose(self, reason: LossReason) {
+        for InFlight { starts_at, mut settle } in self.in_flight {
+            if starts_at < self.written {
+                settle.being_written();
+            }
+            settle.lost(reason);
+        }
+    }
+}

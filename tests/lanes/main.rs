@@ -1,0 +1,27 @@
+//! Lanes between real swarms over loopback, on TCP with Noise and Yamux and on QUIC.
+
+mod order;
+mod support;
+
+/// Each test on both transports.
+#[macro_export]
+macro_rules! both_transports {
+    ($($test:ident),+ $(,)?) => {
+        mod tcp {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $test() {
+                    super::$test($crate::support::Transport::Tcp).await;
+                }
+            )+
+        }
+        mod quic {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $test() {
+                    super::$test($crate::support::Transport::Quic).await;
+                }
+            )+
+        }
+    };
+}

@@ -1,0 +1,135 @@
+//! Decoding allocates no more than the frame that it is given, whatever that holds (law L2.7).
+//!
+//! A test target of its own, since it counts through the global allocator.
+
+#[path = "../wire/samples.rs"]
+mod samples;
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    cell::Cell,
+};
+
+use admit_one::message::{DecodeError, FRAME_LIMIT, MARKER, Payload};
+use bytes::{Bytes, BytesMut};
+use proptest::prelude::*;
+
+use samples::{any_edit, any_payload, signer};
+
+struct Counting;
+
+thread_local! {
+    /// Bytes that this thread asked for, freed or not.
+    static ASKED: Cell<usize> = const { Cell::new(0) };
+}
+
+fn count(bytes: usize) {
+    ASKED.with(|asked| asked.set(asked.get() + bytes));
+}
+
+// SAFETY: every call goes to the system's allocator as it came; the count is a thread-local cell that neither
+// allocates nor is ever dropped.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size());
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count(layout.size());
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count(size);
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// Decodes `frame` and says how many bytes were asked for, all of them counted, freed ones too.
+fn decode(frame: Bytes) -> (Result<Payload, DecodeError>, usize) {
+    let before = ASKED.get();
+    let decoded = Payload::decode(frame, FRAME_LIMIT);
+    (decoded, ASKED.get() - before)
+}
+
+/// The same bytes as the three kinds of buffer that a transport may hand over.
+fn buffers(frame: &[u8]) -> [Bytes; 3] {
+    let mut roomy = Vec::with_capacity(frame.len() + 100);
+    roomy.extend(frame);
+    let mut stream = BytesMut::from([frame, b"the next frame"].concat().as_slice());
+    [Bytes::copy_from_slice(frame), roomy.into(), stream.split_to(frame.len()).freeze()]
+}
+
+#[test]
+fn the_counter_counts() {
+    let before = ASKED.get();
+    let buffer = Vec::<u8>::with_capacity(1_000);
+    assert_eq!(ASKED.get() - before, buffer.capacity());
+}
+
+#[test]
+fn l2_7_a_refused_marker_or_length_allocates_nothing() {
+    for frame in [vec![0; 4_096], vec![0xff; FRAME_LIMIT + 1], Vec::new(), MARKER.to_vec()] {
+        for buffer in buffers(&frame) {
+            let (decoded, asked) = decode(buffer);
+            assert!(decoded.is_err());
+            assert_eq!(asked, 0);
+        }
+    }
+}
+
+#[test]
+fn l2_7_lengths_that_lie_allocate_nothing_for_themselves() {
+    // An own slot twice, and a data length of 4 GiB - 1 at its end.
+    let key = signer(1).key();
+    let proof = [&[0], key.as_bytes().as_slice(), &[0; 64]].concat();
+    let fixed = [MARKER.as_slice(), key.as_bytes(), &[0], &proof, key.as_bytes(), &[0; 49], &proof].concat();
+    let frame = [fixed.as_slice(), &u32::MAX.to_be_bytes(), b"data"].concat();
+    let (decoded, asked) = decode(Bytes::from(frame));
+    assert_eq!(decoded, Err(DecodeError::Truncated { field: "data" }));
+    assert_eq!(asked, 0);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_024))]
+    #[test]
+    fn l2_7_a_valid_frame_allocates_no_more_than_itself(payload in any_payload(0..512)) {
+        let frame = payload.encode(FRAME_LIMIT).unwrap();
+        for buffer in buffers(&frame) {
+            let (decoded, asked) = decode(buffer);
+            prop_assert!(decoded.is_ok());
+            prop_assert!(asked <= frame.len(), "{} bytes for a frame of {}", asked, frame.len());
+        }
+    }
+
+    #[test]
+    fn l2_7_an_edited_frame_allocates_no_more_than_itself(
+        payload in any_payload(0..128),
+        other in any_payload(0..128),
+        edits in prop::collection::vec(any_edit(), 1..4),
+    ) {
+        let mut frame = payload.encode(FRAME_LIMIT).unwrap().to_vec();
+        let other = other.encode(FRAME_LIMIT).unwrap();
+        edits.iter().for_each(|edit| edit.apply(&mut frame, &other));
+        for buffer in buffers(&frame) {
+            let (_, asked) = decode(buffer);
+            prop_assert!(asked <= frame.len(), "{} bytes for a frame of {}", asked, frame.len());
+        }
+    }
+
+    #[test]
+    fn l2_7_garbage_allocates_no_more_than_itself(bytes in prop::collection::vec(any::<u8>(), 0..1_024)) {
+        for frame in [bytes.clone(), [MARKER.as_slice(), &bytes].concat()] {
+            let (_, asked) = decode(Bytes::from(frame.clone()));
+            prop_assert!(asked <= frame.len());
+        }
+    }
+}
