@@ -37,6 +37,7 @@
 
 mod disk;
 mod tests;
+mod weather;
 mod world;
 
 use crate::storage::guard::Guard;

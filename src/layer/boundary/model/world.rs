@@ -1,5 +1,7 @@
 //! One world: its clocks, its store, its senders, its adversary, and what must hold in it.
 
+mod adversary;
+
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::LazyLock,
@@ -9,6 +11,7 @@ use std::{
 use super::{
     Fault, Habit, Without,
     disk::{Disk, Draw, Gathering, ModelStage},
+    weather::{ACTIONS, Action, Weather},
 };
 use crate::{
     clock::BootId,
@@ -35,59 +38,6 @@ static STREAMS: LazyLock<[StreamKey; 3]> = LazyLock::new(|| {
         class,
     })
 });
-
-/// How often things happen in a world. Drawn anew for each, so that some worlds are all crashes and some have none.
-#[derive(Debug)]
-struct Weather {
-    steps: [u64; ACTIONS.len()],
-    honest: u64,
-    /// Whether the clock falls behind with a lost store.
-    losses: bool,
-    /// Whether batches with a removal in them meet crashes and failures more often.
-    removals_meet_trouble: bool,
-    sigmas: Vec<u64>,
-    ttls: Vec<u64>,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Action {
-    Pass,
-    PassLong,
-    StepClock,
-    RightClock,
-    Sign,
-    Present,
-    Flush,
-    Fail,
-    Crash,
-    Reboot,
-    Lose,
-    Damage,
-}
-
-const ACTIONS: [Action; 12] = [
-    Action::Pass,
-    Action::PassLong,
-    Action::StepClock,
-    Action::RightClock,
-    Action::Sign,
-    Action::Present,
-    Action::Flush,
-    Action::Fail,
-    Action::Crash,
-    Action::Reboot,
-    Action::Lose,
-    Action::Damage,
-];
-
-/// How often each happens at most, in the order of [`ACTIONS`].
-const USUAL: [u64; ACTIONS.len()] = [50, 6, 9, 9, 80, 200, 150, 5, 6, 5, 3, 2];
-
-/// The same for worlds that are about losses: a clock that falls behind with the store, and comes right again.
-const LOSSES: [u64; ACTIONS.len()] = [90, 0, 1, 8, 60, 250, 200, 1, 10, 6, 6, 0];
-
-/// The same with little else than that, and restarts.
-const CALM: [u64; ACTIONS.len()] = [90, 0, 0, 9, 60, 250, 200, 0, 16, 2, 5, 0];
 
 #[derive(Debug)]
 struct Sender {
@@ -183,38 +133,7 @@ pub(super) struct World {
 impl World {
     pub(super) fn new(seed: u64, without: Without) -> Self {
         let mut draw = Draw(seed);
-        let (losses, calm) = (draw.one_in(2), draw.one_in(2));
-        let mut steps = match (losses, calm) {
-            (true, true) => CALM,
-            (true, false) => LOSSES,
-            (false, _) => USUAL,
-        };
-        for weight in &mut steps {
-            *weight = if draw.one_in(if *weight < 8 { 3 } else { 6 }) { 0 } else { 1 + draw.below(*weight) };
-        }
-        // A world without these stands still.
-        for action in [Action::Pass, Action::Sign, Action::Present, Action::Flush] {
-            steps[action as usize] = steps[action as usize].max(4);
-        }
-        let weather = Weather {
-            steps,
-            honest: draw.below(4),
-            losses,
-            removals_meet_trouble: draw.one_in(2),
-            // Two to choose from at each start make them rise and fall.
-            sigmas: match draw.below(3) {
-                _ if losses && calm => vec![1],
-                0 => vec![1],
-                1 => vec![1 + draw.below(4)],
-                _ => vec![1, 3 + draw.below(5)],
-            },
-            ttls: match draw.below(3) {
-                _ if losses && calm => vec![2 + draw.below(2), 20 + draw.below(20)],
-                0 => vec![2 + draw.below(4)],
-                1 => vec![2 + draw.below(24)],
-                _ => vec![2 + draw.below(4), 14 + draw.below(20)],
-            },
-        };
+        let weather = Weather::draw(&mut draw);
         let config = AdmissionConfig { streams: 2 + draw.below(2) as usize, ..AdmissionConfig::default() };
         let mut world = Self {
             without,
@@ -318,17 +237,6 @@ impl World {
         Ok(())
     }
 
-    /// Steps the wall clock: anywhere near, or to where something that was dispatched lives again.
-    fn step_clock(&mut self) {
-        match self.draw.pick(&self.recent).copied() {
-            Some(request) if self.draw.one_in(2) => {
-                let wall = request.issued_at + self.draw.below(request.ttl + 6) - 2;
-                self.offset = wall as i64 - self.real as i64;
-            }
-            _ => self.offset += self.draw.below(61) as i64 - 30,
-        }
-    }
-
     fn reading(&self) -> Reading {
         Reading {
             wall: self.real.saturating_add_signed(self.offset),
@@ -408,48 +316,6 @@ impl World {
         (reading, result)
     }
 
-    /// Signs something: an honest sender its next transaction, or the adversary what it likes.
-    fn sign(&mut self) {
-        let place = self.draw.below(STREAMS.len() as u64) as usize;
-        let most = *self.weather.ttls.iter().max().unwrap();
-        let greatest = if self.draw.one_in(2) { self.config.greatest_ttl } else { most };
-        let mut request = Request {
-            stream: STREAMS[place],
-            incarnation: Incarnation(0),
-            sequence: 0,
-            digest: TransactionDigest([0; 32]),
-            issued_at: 0,
-            ttl: if self.draw.one_in(3) { 1 + self.draw.below(greatest) } else { greatest },
-        };
-        let sender = &mut self.senders[place];
-        if self.draw.below(4) < self.weather.honest {
-            let clock = self.real.wrapping_add_signed(sender.offset);
-            if self.draw.one_in(16) {
-                let ms = clock.max(sender.incarnation.wall() + 1);
-                *sender = Sender { incarnation: Incarnation::new(ms, self.draw.next() as u16), next: 0, ..*sender };
-            }
-            sender.next += 1 + if self.draw.one_in(12) { self.draw.below(64) } else { 0 };
-            request.incarnation = sender.incarnation;
-            request.sequence = sender.next;
-            request.issued_at = clock;
-        } else {
-            let near = |draw: &mut Draw, around: u64, by: u64| around + draw.below(2 * by + 1) - by;
-            let wall = self.real.saturating_add_signed(self.offset);
-            let ms = near(&mut self.draw, wall, 30);
-            request.incarnation =
-                if self.draw.one_in(2) { sender.incarnation } else { Incarnation::new(ms, self.draw.next() as u16) };
-            request.sequence = if self.draw.one_in(2) { sender.next } else { self.draw.below(80) };
-            let around = if self.draw.one_in(2) { wall } else { self.real };
-            let by = if self.draw.one_in(6) { 30 } else { self.config.sigma };
-            request.issued_at = near(&mut self.draw, around, by);
-            if self.draw.one_in(8) {
-                request.ttl = 1 + self.draw.below(60);
-            }
-        }
-        request.digest.0[..8].copy_from_slice(&self.draw.next().to_be_bytes());
-        self.signed.push(request);
-    }
-
     /// The adversary presents anything ever signed; often something fresh, or something dispatched before.
     fn present(&mut self) -> Result<(), Fault> {
         let Some(request) = self.choose() else { return Ok(()) };
@@ -496,28 +362,6 @@ impl World {
             return Err(Fault::OverBound);
         }
         Ok(())
-    }
-
-    /// Chooses what to present, mostly something that may live.
-    fn choose(&mut self) -> Option<Request> {
-        let wall = self.real.saturating_add_signed(self.offset);
-        for _ in 0..5 {
-            let from = match self.draw.below(10) {
-                0 => &self.signed,
-                7.. if !self.before_loss.is_empty() => &self.before_loss,
-                1..=4 => &self.signed[self.signed.len().saturating_sub(8)..],
-                _ => &self.recent,
-            };
-            let chosen = self.draw.pick(from).copied();
-            let lives = |request: &Request| request.issued_at <= wall + 4 && wall < request.expires_at();
-            if chosen.is_some_and(|chosen| {
-                self.draw.one_in(16) || (lives(&chosen) && chosen.ttl <= self.config.greatest_ttl)
-            }) {
-                return chosen;
-            }
-        }
-        self.sign();
-        self.signed.last().copied()
     }
 
     /// The batch in flight lands, or the gathering one takes off.
