@@ -1,4 +1,44 @@
-//! Out: four class lanes, each pinned to an ordered channel, under credit.
+//! Out, and the way in: four class lanes, each pinned to an ordered channel, under credit (law L3).
+//!
+//! [`Behaviour::new`] gives the three ends of a node's lanes: the [`Behaviour`] for its swarm, the [`Outbound`] handle
+//! that frames are sent by, and the [`Incoming`] channels that peers open. [`Origin`] numbers and signs a node's own
+//! transactions and sends them by an `Outbound`; a relay's forward layer is given a clone of the same.
+//!
+//! ```no_run
+//! use std::{convert::Infallible, sync::Arc};
+//!
+//! use admit_one::{clock::SystemClock, lanes, link::Arrival};
+//!
+//! # async fn example(swarm: impl FnOnce(lanes::Behaviour)) {
+//! let (behaviour, outbound, incoming) = lanes::Behaviour::new(lanes::Config::default(), Arc::new(SystemClock::new()));
+//! // Into the swarm, alone or composed with others by `#[derive(NetworkBehaviour)]`:
+//! swarm(behaviour);
+//! // Any `tower::Service<Arrival>`; a node serves an `AdmissionLayer` around its handler.
+//! let service = tower::service_fn(|arrival: Arrival| async move {
+//!     println!("{} bytes of {}", arrival.bytes.len(), arrival.peer);
+//!     Ok::<_, Infallible>(())
+//! });
+//! tokio::spawn(incoming.serve(service));
+//! # drop(outbound);
+//! # }
+//! ```
+//!
+//! **A send** is accepted once there is room in its lane, and then resolves exactly once, by its [`Settlement`]: taken
+//! over by the peer, or [`Lost`] with the reason and what is known. A peer that is not connected is dialled, and what
+//! waits for it is held until it expires (law L13.2). When a link ends, what is queued moves to the next one in order;
+//! what was in flight is lost, and nothing is sent again (law L3.8).
+//!
+//! **How it is made.** The pure cores are `scheduler`, `credit`, `queue`, `registry`, `framing` and `backoff`; each
+//! says in its head what its state, transitions and failures are. Around them, `behaviour` and `handler` only decide and
+//! negotiate, inside the swarm; `writer` (one task a link outward) and `reader` (one task an inbound channel) move the
+//! frames beside it. The bytes are in `docs/wire-lanes.md`.
+//!
+//! **Memory.** Outward at most the common bound of [`Config::common_bound`] and one frame more in each lane, and in
+//! each channel of a link a window of frames. Inward, for each connection, at most 8 substreams, each with its credit of
+//! frames of the frame limit, one more that is being read, and 16 KiB to read into.
+//!
+//! **Metrics.** `admit_one_sends_total{class, outcome}`, `admit_one_lane_violations_total{violation}`,
+//! `admit_one_lane_oversize_frames_total`, `admit_one_lane_superseded_frames_total`, `admit_one_serve_errors_total`.
 
 mod activity;
 mod backoff;

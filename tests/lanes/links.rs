@@ -1,18 +1,33 @@
 //! Links that end and begin: reconnects, restarts, two links of one peer, idleness (laws L3.8, L13.2).
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use admit_one::{
-    lanes::{Direction, Event, Fate, LinkEnd, LossReason, Lost},
-    message::Class,
+    clock::SystemClock,
+    lanes::{Behaviour, Config, DEFAULT_PROTOCOL, Direction, Event, Fate, LinkEnd, LossReason, Lost},
+    message::{Class, FRAME_LIMIT, Payload},
 };
 use futures::{AsyncReadExt, AsyncWriteExt, StreamExt, future::join_all, poll};
-use libp2p::identity::Keypair;
+use libp2p::{
+    Multiaddr, PeerId,
+    core::{Endpoint, transport::PortUse},
+    identity::Keypair,
+    swarm::{ConnectionDenied, ConnectionId, FromSwarm, NetworkBehaviour, ToSwarm, dummy},
+};
 use tokio::sync::mpsc;
 
 use crate::{
     both_transports,
-    support::{Node, Options, Raw, Seen, Transport, frame, in_time, read},
+    support::{Node, Options, Raw, Running, Seen, Transport, frame, in_time, read, swarm},
 };
 
 both_transports! {
@@ -26,6 +41,8 @@ both_transports! {
     l13_3_links_are_reported_opened_and_closed,
     an_idle_link_lets_its_connection_close,
     an_unsettled_frame_keeps_its_connection,
+    l3_8_a_connection_that_a_sibling_denies_is_never_used,
+    l3_8_a_lane_that_fails_to_open_is_opened_again_and_loses_nothing_queued,
     it_composes_with_identify_and_ping_on_one_connection,
 }
 
@@ -321,4 +338,107 @@ async fn it_composes_with_identify_and_ping_on_one_connection(transport: Transpo
         })
         .await;
     assert!(sender.is_connected(receiver.peer).await);
+}
+
+/// A sibling that denies connections after lanes made their handler for them.
+struct Denies(Arc<AtomicU64>);
+
+impl NetworkBehaviour for Denies {
+    type ConnectionHandler = dummy::ConnectionHandler;
+    type ToSwarm = Infallible;
+
+    fn handle_established_inbound_connection(
+        &mut self,
+        _: ConnectionId,
+        _: PeerId,
+        _: &Multiaddr,
+        _: &Multiaddr,
+    ) -> Result<dummy::ConnectionHandler, ConnectionDenied> {
+        self.judge()
+    }
+
+    fn handle_established_outbound_connection(
+        &mut self,
+        _: ConnectionId,
+        _: PeerId,
+        _: &Multiaddr,
+        _: Endpoint,
+        _: PortUse,
+    ) -> Result<dummy::ConnectionHandler, ConnectionDenied> {
+        self.judge()
+    }
+
+    fn on_swarm_event(&mut self, _: FromSwarm<'_>) {}
+
+    fn on_connection_handler_event(&mut self, _: PeerId, _: ConnectionId, never: Infallible) {
+        match never {}
+    }
+
+    fn poll(&mut self, _: &mut Context<'_>) -> Poll<ToSwarm<Infallible, Infallible>> {
+        Poll::Pending
+    }
+}
+
+impl Denies {
+    fn judge(&self) -> Result<dummy::ConnectionHandler, ConnectionDenied> {
+        let left = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        if left.is_ok() { Err(ConnectionDenied::new("told to")) } else { Ok(dummy::ConnectionHandler) }
+    }
+}
+
+#[derive(NetworkBehaviour)]
+struct Guarded {
+    lanes: Behaviour,
+    denies: Denies,
+}
+
+async fn l3_8_a_connection_that_a_sibling_denies_is_never_used(transport: Transport) {
+    let denials = Arc::new(AtomicU64::new(3));
+    let (lanes, outbound, _incoming) = Behaviour::new(Config::default(), Arc::new(SystemClock::new()));
+    let guarded = Guarded { lanes, denies: Denies(denials.clone()) };
+    let only_lanes = |event| match event {
+        GuardedEvent::Lanes(event) => Some(event),
+        GuardedEvent::Denies(never) => match never {},
+    };
+    let sender = Running::start(swarm(transport, Options::default(), guarded), transport, None, only_lanes).await;
+    let mut receiver = Node::start(transport).await;
+    sender.know(&receiver);
+    let settlement = in_time(outbound.send(frame(receiver.did, Class::E2e, 0, 10))).await.unwrap();
+    let mut inbound = receiver.channel().await;
+    assert_eq!(read(&in_time(inbound.next()).await.unwrap()).1, 0);
+    assert_eq!(in_time(settlement).await, Ok(()));
+    assert_eq!(denials.load(Ordering::SeqCst), 0, "three were denied first");
+}
+
+async fn l3_8_a_lane_that_fails_to_open_is_opened_again_and_loses_nothing_queued(transport: Transport) {
+    let (mut receiver, sender) = (Raw::start(transport).await, Node::start(transport).await);
+    let mut channels = receiver.streams.accept(DEFAULT_PROTOCOL).unwrap();
+    sender.know(&receiver);
+    let mut settlements = Vec::new();
+    for sequence in 0..5 {
+        settlements.push(in_time(sender.outbound.send(frame(receiver.did, Class::E2e, sequence, 10))).await.unwrap());
+    }
+    // Three that end before they are answered, then one that says it is open already, then one that works.
+    for _ in 0..3 {
+        drop(in_time(channels.next()).await.unwrap());
+    }
+    let (_, mut busy) = in_time(channels.next()).await.unwrap();
+    in_time(busy.write_all(&[2, 0, 0, 0, 0, 0, 0, 0, 0])).await.unwrap();
+    in_time(busy.close()).await.unwrap();
+    let (_, mut stream) = in_time(channels.next()).await.unwrap();
+    let mut hello = [0; 10];
+    in_time(stream.read_exact(&mut hello)).await.unwrap();
+    in_time(stream.write_all(&[0, 0, 0, 0, 0, 0, 0, 0, 16])).await.unwrap();
+    in_time(stream.flush()).await.unwrap();
+    for sequence in 0..5 {
+        let mut length = [0; 4];
+        in_time(stream.read_exact(&mut length)).await.unwrap();
+        let mut bytes = vec![0; u32::from_be_bytes(length) as usize];
+        in_time(stream.read_exact(&mut bytes)).await.unwrap();
+        let payload = Payload::decode(bytes.into(), FRAME_LIMIT).unwrap();
+        assert_eq!(payload.transaction.content.sequence, sequence);
+    }
+    in_time(stream.write_all(&5_u64.to_be_bytes())).await.unwrap();
+    in_time(stream.flush()).await.unwrap();
+    assert!(in_time(join_all(settlements)).await.iter().all(Result::is_ok));
 }

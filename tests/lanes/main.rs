@@ -4,6 +4,8 @@ mod hostile;
 mod links;
 mod loss;
 mod order;
+mod origin;
+mod serve;
 mod support;
 
 /// Each test on both transports.

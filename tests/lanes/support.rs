@@ -180,7 +180,7 @@ async fn listen<B: NetworkBehaviour>(swarm: &mut Swarm<B>, transport: Transport,
 }
 
 impl Running {
-    async fn start<L>(
+    pub async fn start<L>(
         mut swarm: Swarm<Composed<L>>,
         transport: Transport,
         at: Option<Multiaddr>,
