@@ -9,6 +9,9 @@ use std::{
 /// Milliseconds since the Unix epoch.
 pub type WallMs = u64;
 
+/// The clock tolerance σ unless told otherwise: 3 s, in milliseconds. How far two honest clocks may differ.
+pub const DEFAULT_SIGMA_MS: u64 = 3_000;
+
 /// Names one boot of the machine. Monotonic readings compare only within one boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BootId(pub [u8; 16]);

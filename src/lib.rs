@@ -1,5 +1,4 @@
-//! Each signed transaction is admitted once, by the node it is addressed to, across crashes, restarts,
-//! relays and reconnects.
+#![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
@@ -12,4 +11,20 @@ pub mod message;
 pub mod storage;
 mod task;
 
-pub use task::BoxFuture;
+#[cfg(not(target_family = "wasm"))]
+pub use storage::{Journal, JournalConfig};
+pub use {
+    clock::SystemClock,
+    identity::{Did, KeySigner},
+    lanes::Origin,
+    layer::{
+        AdmissionLayer, Admitted,
+        boundary::{Admission, AdmissionConfig},
+    },
+    message::NetworkId,
+    storage::{
+        commit::{CommitConfig, GroupCommit},
+        lease::{LeaseConfig, Leases},
+    },
+    task::BoxFuture,
+};

@@ -17,7 +17,7 @@ use libp2p::{
         handler::{ConnectionEvent, DialUpgradeError, FullyNegotiatedInbound, FullyNegotiatedOutbound},
     },
 };
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use super::{
     activity::Activity,
@@ -53,8 +53,8 @@ pub struct Handler {
     receiving: Arc<Receiving>,
     /// Reasons of the inbound side to stay connected.
     inward: Arc<Activity>,
-    /// One clone a live inbound channel, and this one.
-    slots: Arc<()>,
+    /// Each live inbound channel listens, and ends when this is dropped.
+    channels: watch::Sender<()>,
     outward: Option<Start>,
     broken: VecDeque<Broken>,
 }
@@ -66,7 +66,7 @@ impl Handler {
             source,
             receiving,
             inward: Arc::default(),
-            slots: Arc::new(()),
+            channels: watch::channel(()).0,
             outward: None,
             broken: VecDeque::new(),
         }
@@ -74,7 +74,7 @@ impl Handler {
 
     fn accept(&mut self, mut stream: Stream) {
         stream.ignore_for_keep_alive();
-        if Arc::strong_count(&self.slots) > INBOUND_CHANNELS {
+        if self.channels.receiver_count() >= INBOUND_CHANNELS {
             // Said once; the connection is closed for it.
             if self.broken.is_empty() {
                 self.broken.push_back(Broken(Violation::TooManyChannels { bound: INBOUND_CHANNELS }));
@@ -82,7 +82,7 @@ impl Handler {
             return;
         }
         let serving =
-            Arc::clone(&self.receiving).serve(stream, self.source, Arc::clone(&self.inward), Arc::clone(&self.slots));
+            Arc::clone(&self.receiving).serve(stream, self.source, Arc::clone(&self.inward), self.channels.subscribe());
         task::spawn(Box::pin(serving));
     }
 

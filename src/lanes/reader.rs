@@ -17,7 +17,7 @@ use std::{
 
 use futures::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, task::AtomicWaker};
 use libp2p::{PeerId, Stream, swarm::ConnectionId};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use super::{
     activity::{Activity, Busy},
@@ -108,13 +108,14 @@ impl Receiving {
         self.registry().disconnected(peer);
     }
 
-    /// Runs one channel to its end. `_slot` is its place among its connection's substreams.
-    pub(crate) async fn serve<Slot>(
+    /// Runs one channel to its end, which is no later than its connection's: `gone` fails when that is dropped. A
+    /// stream alone might keep its connection alive for ever.
+    pub(crate) async fn serve(
         self: Arc<Self>,
         stream: Stream,
         source: Source,
         activity: Arc<Activity>,
-        _slot: Slot,
+        gone: watch::Receiver<()>,
     ) {
         let opening = activity.busy();
         let channel = Channel {
@@ -123,7 +124,7 @@ impl Receiving {
             superseded: AtomicBool::new(false),
             activity,
         };
-        if let Err(violation) = self.run(stream, source, Arc::new(channel), opening).await {
+        if let Err(violation) = self.run(stream, source, Arc::new(channel), opening, gone).await {
             self.report(Report::Violation { peer: source.peer, connection: source.connection, violation }).await;
         }
     }
@@ -134,6 +135,7 @@ impl Receiving {
         source: Source,
         channel: Arc<Channel>,
         opening: Busy,
+        mut gone: watch::Receiver<()>,
     ) -> Result<(), Violation> {
         let mut hello = [0; Hello::LEN];
         match within(HELLO_WITHIN, stream.read_exact(&mut hello)).await {
@@ -164,7 +166,10 @@ impl Receiving {
                     let event = Event::Opened { peer: source.peer, link: source.link, direction: Direction::Inward };
                     self.report(Report::Event(event)).await;
                 }
-                let ended = self.carry(stream, source, &channel, hello, opening).await;
+                let ended = tokio::select! {
+                    _ = gone.changed() => Ok(()),
+                    ended = self.carry(stream, source, &channel, hello, opening) => ended,
+                };
                 if registered.close() {
                     let reason = ended.err().map_or(LinkEnd::Closed, LinkEnd::Violation);
                     self.closed(source.peer, source.link, reason).await;

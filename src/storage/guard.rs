@@ -15,6 +15,8 @@ pub(crate) enum Guard {
     BirthMark,
     /// Birth is raised to wall − age until it settles (law L9.9).
     BirthRaise,
+    /// A reading counts for birth even where the request that it was made for is refused.
+    RefusedReading,
     /// A new boot before birth settles takes it anew (law L9.9).
     NewBoot,
     /// A greatest ttl raised over what birth settled under takes it anew (law L9.9).

@@ -1,5 +1,8 @@
 //! Lanes between real swarms over loopback, on TCP with Noise and Yamux and on QUIC.
 
+mod hostile;
+mod links;
+mod loss;
 mod order;
 mod support;
 

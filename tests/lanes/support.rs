@@ -165,7 +165,13 @@ async fn listen<B: NetworkBehaviour>(swarm: &mut Swarm<B>, transport: Transport,
         Transport::Tcp => "/ip4/127.0.0.1/tcp/0".parse().unwrap(),
         Transport::Quic => "/ip4/127.0.0.1/udp/0/quic-v1".parse().unwrap(),
     });
-    swarm.listen_on(at).unwrap();
+    // The port of a node that was just killed is free once the system has seen its sockets go.
+    in_time(async {
+        while swarm.listen_on(at.clone()).is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
     loop {
         if let SwarmEvent::NewListenAddr { address, .. } = swarm.select_next_some().await {
             return address;

@@ -3,8 +3,9 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use admit_one::{
+    clock::DEFAULT_SIGMA_MS,
     identity::KeySigner,
-    layer::{Outcome, Refusal, boundary::DEFAULT_SIGMA_MS},
+    layer::{Outcome, Refusal},
     message::{Class, Incarnation},
 };
 use tower::{Service, ServiceBuilder, service_fn};

@@ -1,4 +1,4 @@
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use libp2p::PeerId;
@@ -97,6 +97,11 @@ impl Admitted {
     /// The peer that brought it, which need not be its origin.
     pub const fn peer(&self) -> PeerId {
         self.verified.peer()
+    }
+
+    /// When its frame was read, on the clock's monotonic time; `None` where the transport does not say.
+    pub const fn read_at(&self) -> Option<Duration> {
+        self.verified.read_at()
     }
 
     /// The connection generation that it came on.

@@ -145,18 +145,31 @@ impl Boundary {
         let advanced = self.read(reading, stage)?;
         let (sigma, ttl) = self.greatest();
         self.streams.pass(reading.monotonic, self.wait(sigma, ttl), 2 * REMOVALS);
-        let admission = self.judge(request, reading.wall, stage)?;
+        let admission = match self.judge(request, reading.wall, stage) {
+            Ok(admission) => admission,
+            Err(refusal) => {
+                if !self.tolerance.guards.keep(Guard::RefusedReading) {
+                    self.take_back(advanced, stage);
+                }
+                return Err(refusal);
+            }
+        };
         let verdict = admission.verdict;
         if let Err(error) = self.stage(request, &admission, stage) {
-            // This discards a birth staged above too. So it is taken back, and the next reading advances it again.
-            stage.rewind();
-            if advanced && let Some((_, Undo::Birth(before))) = self.undo.pop_back() {
-                self.birth = before;
-            }
+            self.take_back(advanced, stage);
             return Err(error.into());
         }
         self.apply(request, admission, reading, stage.batch());
         Ok(verdict)
+    }
+
+    /// Discards what this transition staged, the birth that it may have advanced included. The next reading advances
+    /// it again.
+    fn take_back(&mut self, advanced: bool, stage: &mut impl Staging) {
+        stage.rewind();
+        if advanced && let Some((_, Undo::Birth(before))) = self.undo.pop_back() {
+            self.birth = before;
+        }
     }
 
     /// σ and ttl, the greatest that this store ever ran with.

@@ -50,7 +50,7 @@ pub use self::{
     shell::{Admission, AdmissionHealth},
 };
 use crate::{
-    clock::WallMs,
+    clock::{DEFAULT_SIGMA_MS, WallMs},
     layer::window::WindowRefusal,
     message::{DEFAULT_TTL_MS, GREATEST_TTL_MS, Incarnation, StreamKey, TransactionDigest},
     storage::{RecordName, commit::BudgetExhausted},
@@ -61,9 +61,6 @@ pub const STREAMS_MAX: usize = 16_384;
 
 /// The most spent streams that one admission removes.
 pub const REMOVALS: usize = 4;
-
-/// The clock tolerance σ unless told otherwise, in milliseconds.
-pub const DEFAULT_SIGMA_MS: u64 = 3_000;
 
 /// How a receiver admits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -41,7 +41,7 @@ impl Known {
 
     /// How many are set aside: they are the first ones.
     fn ahead(&self, now: Clocks) -> usize {
-        self.0.partition_point(|known| known.wall() > now.wall.saturating_add(now.tolerance))
+        self.0.partition_point(|known| known.wall() > now.wall.saturating_add(now.sigma))
     }
 
     /// Whether one that was set aside above `running` has been reached, so that its stream must draw again.
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     fn at(wall: u64) -> Clocks {
-        Clocks { wall, monotonic: Duration::ZERO, tolerance: 10 }
+        Clocks { wall, monotonic: Duration::ZERO, sigma: 10 }
     }
 
     fn known(walls: &[u64], now: u64) -> Known {

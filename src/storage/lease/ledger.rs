@@ -47,8 +47,8 @@ struct Stream {
 
 impl Stream {
     /// From when, in monotonic time, nothing it numbered can be delivered any more (law L8.5).
-    fn idle_from(&self, tolerance: u64) -> Duration {
-        self.last_used.saturating_add(Duration::from_millis(self.greatest_ttl.saturating_add(tolerance)))
+    fn idle_from(&self, sigma: u64) -> Duration {
+        self.last_used.saturating_add(Duration::from_millis(self.greatest_ttl.saturating_add(sigma)))
     }
 }
 
@@ -159,7 +159,7 @@ impl Ledger {
             }
         };
         // One above a known incarnation at the tolerance's edge lies a millisecond past it, and is left to run.
-        let too_far = stream.incarnation.wall() > now.wall.saturating_add(now.tolerance).saturating_add(1);
+        let too_far = stream.incarnation.wall() > now.wall.saturating_add(now.sigma).saturating_add(1);
         if !written && (too_far || stream.known.overtakes(stream.incarnation, now)) {
             let mut known = stream.known.clone();
             known.note(stream.incarnation, now);
@@ -190,7 +190,7 @@ impl Ledger {
             let before = std::mem::replace(&mut self.removed, removed);
             self.log.push_back((batch, Change::Removed(before)));
         }
-        self.idle_from = self.idle_from.min(stream.idle_from(now.tolerance));
+        self.idle_from = self.idle_from.min(stream.idle_from(now.sigma));
         let before = self.streams.insert(name, stream);
         if written {
             self.log.push_back((batch, Change::Stream(name, before)));
@@ -238,7 +238,7 @@ impl Ledger {
         let mut idle = Vec::new();
         let mut idle_from = Duration::MAX;
         for (name, stream) in &self.streams {
-            let instant = stream.idle_from(now.tolerance);
+            let instant = stream.idle_from(now.sigma);
             if instant <= now.monotonic && idle.len() < RETIRE_MAX {
                 idle.push(*name);
             } else {

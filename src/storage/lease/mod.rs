@@ -35,7 +35,7 @@ use std::{fmt, sync::Arc};
 pub use self::{ledger::LEASE, record::SENDER_STREAMS};
 use self::{ledger::Ledger, record::REMOVED_KEY};
 use crate::{
-    clock::{Clock, WallMs},
+    clock::{Clock, DEFAULT_SIGMA_MS, WallMs},
     message::{Incarnation, StreamKey},
     storage::{
         RecordName, Table,
@@ -43,21 +43,18 @@ use crate::{
     },
 };
 
-/// The default tolerance between clocks, in milliseconds: σ of the laws.
-pub const DEFAULT_TOLERANCE_MS: u64 = 3_000;
-
 /// How leases are granted.
 #[derive(Debug, Clone, Copy)]
 pub struct LeaseConfig {
     /// How far ahead of the clock an incarnation may lie, in milliseconds. The same as admission's.
-    pub tolerance: u64,
+    pub sigma: u64,
     /// The most streams; at most [`SENDER_STREAMS`], which a greater number is taken for.
     pub streams: usize,
 }
 
 impl Default for LeaseConfig {
     fn default() -> Self {
-        Self { tolerance: DEFAULT_TOLERANCE_MS, streams: SENDER_STREAMS }
+        Self { sigma: DEFAULT_SIGMA_MS, streams: SENDER_STREAMS }
     }
 }
 
@@ -117,7 +114,7 @@ pub enum LeaseOpenError {
 struct Clocks {
     wall: WallMs,
     monotonic: std::time::Duration,
-    tolerance: u64,
+    sigma: u64,
 }
 
 /// The leases of a store's own streams. Cheap to clone.
@@ -125,7 +122,7 @@ struct Clocks {
 pub struct Leases {
     member: Member<Ledger>,
     clock: Arc<dyn Clock>,
-    tolerance: u64,
+    sigma: u64,
     random: fn() -> Option<u16>,
 }
 
@@ -147,8 +144,8 @@ impl Leases {
     ) -> Result<Self, LeaseOpenError> {
         let senders = commit.take_scan(Table::Sender).ok_or(LeaseOpenError::Taken)?;
         let marks = commit.take_scan(Table::Clock).ok_or(LeaseOpenError::Taken)?;
-        let tolerance = config.tolerance;
-        let now = Clocks { wall: clock.wall(), monotonic: clock.monotonic(), tolerance };
+        let sigma = config.sigma;
+        let now = Clocks { wall: clock.wall(), monotonic: clock.monotonic(), sigma };
         let mut ledger = Ledger::new(config.streams.min(SENDER_STREAMS));
         for (key, value) in &senders.records {
             match record::decode(key, value) {
@@ -166,7 +163,7 @@ impl Leases {
                 mark
             }));
         }
-        Ok(Self { member: commit.join(ledger), clock, tolerance, random })
+        Ok(Self { member: commit.join(ledger), clock, sigma, random })
     }
 
     /// Reserves the stream's next sequence, for a transaction that lives `ttl` milliseconds from now (law L8.1).
@@ -184,7 +181,7 @@ impl Leases {
                 metrics::counter!("admit_one_unavailable_calls_total", "table" => "sender").increment(1);
                 return Err(LeaseRefused::Unavailable { record });
             }
-            let now = Clocks { wall: self.clock.wall(), monotonic: self.clock.monotonic(), tolerance: self.tolerance };
+            let now = Clocks { wall: self.clock.wall(), monotonic: self.clock.monotonic(), sigma: self.sigma };
             let plan = ledger.plan(name, ttl, now, stage.unrestorable(), self.random)?;
             for write in plan.writes() {
                 match write.value {

@@ -1,7 +1,7 @@
 //! One world: its clocks, its store, its senders, its adversary, and what must hold in it.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::LazyLock,
     time::Duration,
 };
@@ -41,6 +41,10 @@ static STREAMS: LazyLock<[StreamKey; 3]> = LazyLock::new(|| {
 struct Weather {
     steps: [u64; ACTIONS.len()],
     honest: u64,
+    /// Whether the clock falls behind with a lost store.
+    losses: bool,
+    /// Whether batches with a removal in them meet crashes and failures more often.
+    removals_meet_trouble: bool,
     sigmas: Vec<u64>,
     ttls: Vec<u64>,
 }
@@ -78,6 +82,12 @@ const ACTIONS: [Action; 12] = [
 
 /// How often each happens at most, in the order of [`ACTIONS`].
 const USUAL: [u64; ACTIONS.len()] = [50, 6, 9, 9, 80, 200, 150, 5, 6, 5, 3, 2];
+
+/// The same for worlds that are about losses: a clock that falls behind with the store, and comes right again.
+const LOSSES: [u64; ACTIONS.len()] = [90, 0, 1, 8, 60, 250, 200, 1, 10, 6, 6, 0];
+
+/// The same with little else than that, and restarts.
+const CALM: [u64; ACTIONS.len()] = [90, 0, 0, 9, 60, 250, 200, 0, 16, 2, 5, 0];
 
 #[derive(Debug)]
 struct Sender {
@@ -120,7 +130,22 @@ pub(super) struct Tally {
     pub(super) lost: u64,
     pub(super) excused: u64,
     pub(super) undone: u64,
-    pub(super) refused: std::collections::BTreeMap<&'static str, u64>,
+    pub(super) refused: BTreeMap<&'static str, u64>,
+}
+
+impl Tally {
+    pub(super) fn add(&mut self, other: &Self) {
+        self.steps += other.steps;
+        self.presented += other.presented;
+        self.dispatched += other.dispatched;
+        self.removed += other.removed;
+        self.lost += other.lost;
+        self.excused += other.excused;
+        self.undone += other.undone;
+        for (reason, count) in &other.refused {
+            *self.refused.entry(reason).or_default() += count;
+        }
+    }
 }
 
 pub(super) struct World {
@@ -148,6 +173,8 @@ pub(super) struct World {
     signed: Vec<Request>,
     dispatched: HashMap<TransactionDigest, Vec<Dispatch>>,
     recent: Vec<Request>,
+    /// What `recent` was when the last store was lost.
+    before_loss: Vec<Request>,
     /// Whether memory is compared with the disk.
     pub(super) compare: bool,
     pub(super) tally: Tally,
@@ -156,9 +183,14 @@ pub(super) struct World {
 impl World {
     pub(super) fn new(seed: u64, without: Without) -> Self {
         let mut draw = Draw(seed);
-        let mut steps = USUAL;
+        let (losses, calm) = (draw.one_in(2), draw.one_in(2));
+        let mut steps = match (losses, calm) {
+            (true, true) => CALM,
+            (true, false) => LOSSES,
+            (false, _) => USUAL,
+        };
         for weight in &mut steps {
-            *weight = if draw.one_in(if *weight < 8 { 2 } else { 6 }) { 0 } else { 1 + draw.below(*weight) };
+            *weight = if draw.one_in(if *weight < 8 { 3 } else { 6 }) { 0 } else { 1 + draw.below(*weight) };
         }
         // A world without these stands still.
         for action in [Action::Pass, Action::Sign, Action::Present, Action::Flush] {
@@ -167,14 +199,20 @@ impl World {
         let weather = Weather {
             steps,
             honest: draw.below(4),
-            sigmas: match draw.below(2) {
-                0 => vec![1 + draw.below(4)],
-                _ => vec![1 + draw.below(2), 3 + draw.below(4)],
+            losses,
+            removals_meet_trouble: draw.one_in(2),
+            // Two to choose from at each start make them rise and fall.
+            sigmas: match draw.below(3) {
+                _ if losses && calm => vec![1],
+                0 => vec![1],
+                1 => vec![1 + draw.below(4)],
+                _ => vec![1, 3 + draw.below(5)],
             },
             ttls: match draw.below(3) {
+                _ if losses && calm => vec![2 + draw.below(2), 20 + draw.below(20)],
                 0 => vec![2 + draw.below(4)],
                 1 => vec![2 + draw.below(24)],
-                _ => vec![2 + draw.below(4), 12 + draw.below(16)],
+                _ => vec![2 + draw.below(4), 14 + draw.below(20)],
             },
         };
         let config = AdmissionConfig { streams: 2 + draw.below(2) as usize, ..AdmissionConfig::default() };
@@ -198,6 +236,7 @@ impl World {
             signed: Vec::new(),
             dispatched: HashMap::new(),
             recent: Vec::new(),
+            before_loss: Vec::new(),
             compare: true,
             tally: Tally::default(),
             draw,
@@ -223,6 +262,10 @@ impl World {
         if self.process.is_none() {
             return self.start();
         }
+        if self.weather.removals_meet_trouble && self.removal_on_its_way() && self.draw.one_in(3) {
+            let action = *self.draw.pick(&[Action::Flush, Action::Fail, Action::Crash]).unwrap();
+            return self.act(action);
+        }
         let total = self.weather.steps.iter().sum();
         let mut at = self.draw.below(total);
         for action in ACTIONS {
@@ -233,6 +276,12 @@ impl World {
             at -= weight;
         }
         Ok(())
+    }
+
+    fn removal_on_its_way(&self) -> bool {
+        let Some(process) = &self.process else { return false };
+        let batches = process.flying.iter().chain([&process.gathering]);
+        batches.flat_map(|batch| batch.writes.values()).any(Option::is_none)
     }
 
     fn act(&mut self, action: Action) -> Result<(), Fault> {
@@ -254,6 +303,7 @@ impl World {
                 self.crash();
                 self.lose();
                 match self.draw.below(3) {
+                    _ if self.weather.losses => self.offset -= (self.draw.below(3) * self.draw.below(15)) as i64,
                     0 => self.reboot(),
                     1 => self.step_clock(),
                     _ => {}
@@ -361,7 +411,8 @@ impl World {
     /// Signs something: an honest sender its next transaction, or the adversary what it likes.
     fn sign(&mut self) {
         let place = self.draw.below(STREAMS.len() as u64) as usize;
-        let greatest = *self.weather.ttls.iter().max().unwrap();
+        let most = *self.weather.ttls.iter().max().unwrap();
+        let greatest = if self.draw.one_in(2) { self.config.greatest_ttl } else { most };
         let mut request = Request {
             stream: STREAMS[place],
             incarnation: Incarnation(0),
@@ -389,7 +440,7 @@ impl World {
                 if self.draw.one_in(2) { sender.incarnation } else { Incarnation::new(ms, self.draw.next() as u16) };
             request.sequence = if self.draw.one_in(2) { sender.next } else { self.draw.below(80) };
             let around = if self.draw.one_in(2) { wall } else { self.real };
-            let by = if self.draw.one_in(3) { 30 } else { 4 };
+            let by = if self.draw.one_in(6) { 30 } else { self.config.sigma };
             request.issued_at = near(&mut self.draw, around, by);
             if self.draw.one_in(8) {
                 request.ttl = 1 + self.draw.below(60);
@@ -450,19 +501,23 @@ impl World {
     /// Chooses what to present, mostly something that may live.
     fn choose(&mut self) -> Option<Request> {
         let wall = self.real.saturating_add_signed(self.offset);
-        let mut chosen = None;
-        for _ in 0..6 {
-            let from = match self.draw.below(8) {
+        for _ in 0..5 {
+            let from = match self.draw.below(10) {
                 0 => &self.signed,
+                7.. if !self.before_loss.is_empty() => &self.before_loss,
                 1..=4 => &self.signed[self.signed.len().saturating_sub(8)..],
                 _ => &self.recent,
             };
-            chosen = self.draw.pick(from).copied();
-            if chosen.is_some_and(|request| request.issued_at <= wall + 4 && wall < request.expires_at()) {
-                break;
+            let chosen = self.draw.pick(from).copied();
+            let lives = |request: &Request| request.issued_at <= wall + 4 && wall < request.expires_at();
+            if chosen.is_some_and(|chosen| {
+                self.draw.one_in(16) || (lives(&chosen) && chosen.ttl <= self.config.greatest_ttl)
+            }) {
+                return chosen;
             }
         }
-        chosen
+        self.sign();
+        self.signed.last().copied()
     }
 
     /// The batch in flight lands, or the gathering one takes off.
@@ -522,8 +577,10 @@ impl World {
         // The machine was off for a while, and the process starts some time after it.
         self.real += self.draw.below(6);
         self.boot_started = self.real - self.draw.below(60);
-        if self.draw.one_in(2) {
-            self.step_clock();
+        match self.draw.below(3) {
+            0 if !self.weather.losses => self.step_clock(),
+            1 => self.offset = 0,
+            _ => {}
         }
     }
 
@@ -533,6 +590,7 @@ impl World {
         self.store += 1;
         self.lost_at = self.real;
         self.noticed = None;
+        self.before_loss.clone_from(&self.recent);
     }
 
     fn dispatch(&mut self, admitted: Admitted) -> Result<(), Fault> {

@@ -49,7 +49,7 @@ impl Node {
 
     async fn on(store: FaultStore, clock: Arc<ManualClock>, streams: usize) -> Self {
         let commit = GroupCommit::open(store.arc(), CommitConfig::new()).await.unwrap();
-        let config = LeaseConfig { tolerance: TOLERANCE, streams };
+        let config = LeaseConfig { sigma: TOLERANCE, streams };
         let leases = Leases::open_with(&commit, clock.clone(), config, fresh_bits).unwrap();
         Self { store, commit, leases, clock }
     }

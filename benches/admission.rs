@@ -1,0 +1,458 @@
+//! What admission costs, beside what it stands on and what would be written today, all in one run:
+//!
+//! - the boundary alone and the whole path (both proofs verified), by transactions in flight and by streams, on the
+//!   volatile and on the durable engine;
+//! - raw appends to the journal in batches of the same size, and the disk's flush floor;
+//! - one SQLite transaction a message, and one flush an admission.
+//!
+//! `cargo bench --bench admission` prints criterion's figures and then the ratios; `-- FILTER` runs a part, and ratios
+//! are printed where both sides ran.
+
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    fmt,
+    rc::Rc,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use admit_one::{
+    clock::{Clock as _, SystemClock, WallMs},
+    identity::{DEFAULT_DELEGATION_TTL_MS, Did, KeySigner, Proof, Signer as _},
+    layer::{
+        AdmissionLayer, Admitted,
+        boundary::{Admission, AdmissionConfig, Request},
+    },
+    link::{Arrival, LinkId},
+    message::{
+        Class, Content, DEFAULT_TTL_MS, FRAME_LIMIT, Incarnation, Kind, NetworkId, Payload, StreamKey, Transaction,
+        TransactionDigest, TxId,
+    },
+    storage::{
+        Batch, Journal, JournalConfig, Memory, Store, Table, Write,
+        commit::{CommitConfig, GroupCommit},
+    },
+};
+use bytes::Bytes;
+use criterion::{BenchmarkId, Criterion, Throughput};
+use futures::{FutureExt as _, StreamExt as _, stream::FuturesUnordered};
+use tokio::runtime::Runtime;
+use tower::{Layer as _, Service as _, service_fn};
+
+const NETWORK: NetworkId = NetworkId(1);
+const IN_FLIGHT: [usize; 5] = [1, 8, 64, 512, 4_096];
+const STREAMS: [usize; 3] = [1, 64, 4_096];
+/// What a receiver's record takes with a full window, about.
+const RECORD: usize = 1_200;
+/// The data of a whole-path transaction.
+const DATA: usize = 256;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Engine {
+    Memory,
+    Journal,
+}
+
+impl fmt::Display for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Engine::Memory => "memory",
+            Engine::Journal => "journal",
+        })
+    }
+}
+
+/// The best time of one operation in each benchmark, in seconds, for the ratios.
+#[derive(Debug, Clone, Default)]
+struct Figures(Rc<RefCell<BTreeMap<String, f64>>>);
+
+impl Figures {
+    fn record(&self, name: &str, elapsed: Duration, operations: u64) {
+        let each = elapsed.as_secs_f64() / operations.max(1) as f64;
+        let mut figures = self.0.borrow_mut();
+        let best = figures.entry(name.to_owned()).or_insert(f64::INFINITY);
+        *best = best.min(each);
+    }
+
+    fn get(&self, name: &str) -> Option<f64> {
+        self.0.borrow().get(name).copied()
+    }
+}
+
+/// A receiver over one engine, in a directory of its own.
+struct Receiver {
+    _directory: tempfile::TempDir,
+    commit: GroupCommit,
+    admission: Admission,
+    issued_at: WallMs,
+}
+
+fn directory() -> tempfile::TempDir {
+    // Beside the build, not in a temporary file system that may live in memory, where a flush costs nothing.
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory in the build's own")
+}
+
+impl Receiver {
+    async fn start(engine: Engine) -> Self {
+        let directory = directory();
+        let clock = Arc::new(SystemClock::new());
+        let (store, config): (Arc<dyn Store>, _) = match engine {
+            Engine::Memory => (Arc::new(Memory::new()), CommitConfig::volatile_for_tests()),
+            Engine::Journal => {
+                let journal = Journal::open(directory.path().join("store"), JournalConfig::default());
+                (Arc::new(journal.expect("a fresh store")), CommitConfig::new())
+            }
+        };
+        let commit = GroupCommit::open(store, config).await.expect("a fresh store");
+        let mut config = AdmissionConfig::default();
+        config.sigma = 1;
+        let admission = Admission::open(&commit, clock.clone(), config).await.expect("a fresh store");
+        while admission.health().refuses_fresh_until.is_some() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        Self { _directory: directory, commit, admission, issued_at: clock.wall() }
+    }
+}
+
+fn key(stream: usize) -> [u8; 32] {
+    blake3::hash(&stream.to_be_bytes()).into()
+}
+
+/// Makes the next request of one of so many streams in turn.
+struct Requests {
+    streams: Vec<StreamKey>,
+    next: u64,
+    issued_at: WallMs,
+}
+
+impl Requests {
+    fn new(streams: usize, issued_at: WallMs) -> Self {
+        let did = |stream| KeySigner::from_secret(&key(stream)).expect("a key").key();
+        let destination = did(usize::MAX);
+        let streams = (0..streams)
+            .map(|stream| StreamKey { network: NETWORK, origin: did(stream), destination, class: Class::E2e })
+            .collect();
+        Self { streams, next: 0, issued_at }
+    }
+
+    fn next(&mut self) -> Request {
+        let count = self.streams.len() as u64;
+        let (place, sequence) = ((self.next % count) as usize, self.next / count);
+        self.next += 1;
+        let mut digest = [0; 32];
+        digest[..8].copy_from_slice(&self.next.to_be_bytes());
+        Request {
+            stream: self.streams[place],
+            incarnation: Incarnation::new(self.issued_at, 0),
+            sequence,
+            digest: TransactionDigest(digest),
+            issued_at: self.issued_at,
+            ttl: DEFAULT_TTL_MS,
+        }
+    }
+}
+
+/// Keeps `in_flight` operations going until `count` are done; the time from the first to the last.
+async fn keep_in_flight<F: Future<Output = ()>>(
+    in_flight: usize,
+    count: u64,
+    mut start: impl FnMut() -> F,
+) -> Duration {
+    let began = Instant::now();
+    let mut open = FuturesUnordered::new();
+    for _ in 0..count {
+        if open.len() == in_flight {
+            open.next().await;
+        }
+        open.push(start());
+    }
+    while open.next().await.is_some() {}
+    began.elapsed()
+}
+
+fn boundary(criterion: &mut Criterion, runtime: &Runtime, figures: &Figures) {
+    let mut group = criterion.benchmark_group("boundary");
+    group.throughput(Throughput::Elements(1));
+    for engine in [Engine::Memory, Engine::Journal] {
+        for streams in STREAMS {
+            for in_flight in IN_FLIGHT {
+                let name = format!("boundary/{engine}/{streams}/{in_flight}");
+                group.bench_function(BenchmarkId::new(format!("{engine}/{streams} streams"), in_flight), |bencher| {
+                    let receiver = runtime.block_on(Receiver::start(engine));
+                    let mut requests = Requests::new(streams, receiver.issued_at);
+                    bencher.iter_custom(|count| {
+                        let batches = receiver.commit.health().batches;
+                        let elapsed = runtime.block_on(keep_in_flight(in_flight, count, || {
+                            receiver.admission.admit(requests.next()).map(|answer| {
+                                answer.expect("the store works").expect("the next of its stream");
+                            })
+                        }));
+                        figures.record(&name, elapsed, count);
+                        let batches = receiver.commit.health().batches - batches;
+                        if batches > 0 {
+                            let mean = count as f64 / batches as f64;
+                            figures.0.borrow_mut().insert(format!("{name}/batch"), mean);
+                        }
+                        elapsed
+                    });
+                });
+            }
+        }
+    }
+    group.finish();
+}
+
+/// Frames of fresh transactions, each under both proofs, of so many origins in turn.
+struct Frames {
+    origins: Vec<(KeySigner, Did)>,
+    hop: KeySigner,
+    destination: Did,
+    next: u64,
+    issued_at: WallMs,
+}
+
+impl Frames {
+    fn new(streams: usize, issued_at: WallMs) -> Self {
+        let origins = (0..streams)
+            .map(|stream| {
+                let account = KeySigner::from_secret(&key(stream)).expect("a key");
+                let device = KeySigner::from_secret(&key(stream + 1_000_000)).expect("a key");
+                let delegation = account.delegate(device.key(), issued_at, DEFAULT_DELEGATION_TTL_MS);
+                (device.with_delegation(delegation).expect("its own key"), account.key())
+            })
+            .collect();
+        let destination = KeySigner::from_secret(&key(usize::MAX)).expect("a key").key();
+        Self { origins, hop: KeySigner::generate(), destination, next: 0, issued_at }
+    }
+
+    fn next(&mut self) -> Arrival {
+        let count = self.origins.len() as u64;
+        let (place, sequence) = ((self.next % count) as usize, self.next / count);
+        self.next += 1;
+        let (signer, origin) = &self.origins[place];
+        let mut data = vec![0; DATA];
+        data[0] = Class::E2e.lane();
+        let content = Content {
+            destination: self.destination,
+            tx_id: TxId([0; 16]),
+            incarnation: Incarnation::new(self.issued_at, 0),
+            sequence,
+            issued_at: self.issued_at,
+            ttl: DEFAULT_TTL_MS,
+            kind: Kind::Whole,
+            data: data.into(),
+        };
+        let digest = content.digest(NETWORK, origin, Class::E2e);
+        let proof = Proof { slot: signer.slot(), signature: signer.sign_now(&digest.0) };
+        let signature = self.hop.sign_now(&Payload::hop_digest(&digest, &self.destination, 0));
+        let payload = Payload {
+            transaction: Transaction { content, proof },
+            next_hop: self.destination,
+            hop_budget: 0,
+            proof: Proof { slot: self.hop.slot(), signature },
+        };
+        let frame = payload.encode(FRAME_LIMIT).expect("a small frame");
+        // Handlers of one link's transactions run one at a time; many links are many connections.
+        Arrival::from_parts(self.hop.key().to_peer_id(), LinkId::of(place), frame)
+    }
+}
+
+fn whole_path(criterion: &mut Criterion, runtime: &Runtime, figures: &Figures) {
+    let mut group = criterion.benchmark_group("whole path");
+    group.throughput(Throughput::Elements(1));
+    for engine in [Engine::Memory, Engine::Journal] {
+        for streams in STREAMS {
+            for in_flight in IN_FLIGHT {
+                let name = format!("whole path/{engine}/{streams}/{in_flight}");
+                group.bench_function(BenchmarkId::new(format!("{engine}/{streams} streams"), in_flight), |bencher| {
+                    let receiver = runtime.block_on(Receiver::start(engine));
+                    let mut frames = Frames::new(streams, receiver.issued_at);
+                    let layer =
+                        AdmissionLayer::builder(NETWORK, frames.destination, receiver.admission.clone()).build();
+                    let mut service = layer
+                        .layer(service_fn(|_: Admitted| std::future::ready(Ok::<_, std::convert::Infallible>(()))));
+                    bencher.iter_custom(|count| {
+                        // Signed before the clock starts.
+                        let mut arrivals = (0..count).map(|_| frames.next()).collect::<Vec<_>>().into_iter();
+                        let elapsed = runtime.block_on(keep_in_flight(in_flight, count, || {
+                            let answer = service.call(arrivals.next().expect("one an operation"));
+                            async move {
+                                answer.await.expect("admitted");
+                            }
+                        }));
+                        figures.record(&name, elapsed, count);
+                        elapsed
+                    });
+                });
+            }
+        }
+    }
+    group.finish();
+}
+
+/// Batches of records straight into the journal, without group commit or windows.
+fn raw_appends(criterion: &mut Criterion, runtime: &Runtime, figures: &Figures) {
+    let mut group = criterion.benchmark_group("raw appends");
+    group.throughput(Throughput::Elements(1));
+    for size in IN_FLIGHT {
+        let name = format!("raw/{size}");
+        group.bench_function(BenchmarkId::from_parameter(size), |bencher| {
+            let directory = directory();
+            let journal =
+                Journal::open(directory.path().join("store"), JournalConfig::default()).expect("a fresh store");
+            let mut next = 0u64;
+            bencher.iter_custom(|count| {
+                let batches = count.div_ceil(size as u64);
+                let writes: Vec<Batch> = (0..batches)
+                    .map(|_| Batch {
+                        writes: (0..size)
+                            .map(|_| {
+                                next += 1;
+                                Write {
+                                    table: Table::Receiver,
+                                    key: Bytes::copy_from_slice(&(next % 4_096).to_be_bytes()),
+                                    value: Some(vec![next as u8; RECORD].into()),
+                                }
+                            })
+                            .collect(),
+                    })
+                    .collect();
+                let began = Instant::now();
+                runtime.block_on(async {
+                    for batch in writes {
+                        journal.commit(batch).await.expect("the disk works");
+                    }
+                });
+                let elapsed = began.elapsed();
+                figures.record(&name, elapsed, batches * size as u64);
+                elapsed.mul_f64(count as f64 / (batches * size as u64) as f64)
+            });
+        });
+    }
+    group.finish();
+}
+
+/// What the disk itself takes to make 4 KiB durable in a file of fixed size.
+fn flush_floor(criterion: &mut Criterion, figures: &Figures) {
+    use std::io::{Seek as _, SeekFrom, Write as _};
+    criterion.bench_function("flush floor", |bencher| {
+        let directory = directory();
+        let mut file = std::fs::File::create(directory.path().join("floor")).expect("a file");
+        file.write_all(&vec![0; 1 << 22]).and_then(|()| file.sync_all()).expect("4 MiB");
+        bencher.iter_custom(|count| {
+            let began = Instant::now();
+            for turn in 0..count {
+                file.seek(SeekFrom::Start(turn % 1_024 * 4_096)).expect("within the file");
+                file.write_all(&[turn as u8; 4_096]).expect("written");
+                file.sync_data().expect("flushed");
+            }
+            let elapsed = began.elapsed();
+            figures.record("flush floor", elapsed, count);
+            elapsed
+        });
+    });
+}
+
+/// What would be written today: a transaction of SQLite a message, durable.
+fn sqlite(criterion: &mut Criterion, figures: &Figures) {
+    criterion.bench_function("sqlite, one transaction a message", |bencher| {
+        let directory = directory();
+        let database = rusqlite::Connection::open(directory.path().join("windows.sqlite")).expect("a database");
+        database
+            .execute_batch(
+                "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;
+                 CREATE TABLE windows (stream BLOB PRIMARY KEY, window BLOB NOT NULL);",
+            )
+            .expect("a table");
+        let mut statement = database.prepare("INSERT OR REPLACE INTO windows VALUES (?1, ?2)").expect("a statement");
+        bencher.iter_custom(|count| {
+            let began = Instant::now();
+            for turn in 0..count {
+                let window = vec![turn as u8; RECORD];
+                statement.execute((&(turn % 64).to_be_bytes()[..], &window[..])).expect("a row");
+            }
+            let elapsed = began.elapsed();
+            figures.record("sqlite", elapsed, count);
+            elapsed
+        });
+    });
+}
+
+fn print_ratios(figures: &Figures) {
+    let per_second = |name: &str| figures.get(name).map(|each| 1.0 / each);
+    let ratio = |label: &str, one: Option<f64>, other: Option<f64>, target: &str| {
+        if let (Some(one), Some(other)) = (one, other) {
+            println!("{label:<72} {:>8.2}  {target}", one / other);
+        }
+    };
+    println!("\nratios, of one run");
+    for streams in STREAMS {
+        ratio(
+            &format!("whole path, 512 in flight, {streams} streams: journal / memory"),
+            per_second(&format!("whole path/journal/{streams}/512")),
+            per_second(&format!("whole path/memory/{streams}/512")),
+            "target: at least 0.9",
+        );
+    }
+    for streams in STREAMS {
+        for in_flight in [64, 512, 4_096] {
+            let name = format!("boundary/journal/{streams}/{in_flight}");
+            ratio(
+                &format!("boundary on journal, {in_flight} in flight, {streams} streams / raw appends"),
+                per_second(&name),
+                per_second(&format!("raw/{in_flight}")),
+                "target: at least 0.5",
+            );
+        }
+    }
+    if let (Some(alone), Some(floor)) = (figures.get("boundary/journal/1/1"), figures.get("flush floor")) {
+        println!(
+            "one admission alone: {:.0} µs; two flush floors and 100 µs: {:.0} µs",
+            alone * 1e6,
+            floor * 2e6 + 100.0,
+        );
+    }
+    for in_flight in [1, 64, 512, 4_096] {
+        let journal = per_second(&format!("boundary/journal/64/{in_flight}"));
+        ratio(
+            &format!("boundary on journal, {in_flight} in flight / SQLite a message"),
+            journal,
+            per_second("sqlite"),
+            "",
+        );
+        ratio(
+            &format!("boundary on journal, {in_flight} in flight / one flush an admission"),
+            journal,
+            per_second("boundary/journal/64/1"),
+            "",
+        );
+        ratio(
+            &format!("whole path on journal, {in_flight} in flight / SQLite a message"),
+            per_second(&format!("whole path/journal/64/{in_flight}")),
+            per_second("sqlite"),
+            "",
+        );
+    }
+    for (name, mean) in figures.0.borrow().iter().filter(|(name, _)| name.ends_with("/batch")) {
+        println!("{:<72} {mean:>8.1}", format!("mean batch, {}", name.trim_end_matches("/batch")));
+    }
+}
+
+fn main() {
+    let mut criterion = Criterion::default()
+        .sample_size(10)
+        .warm_up_time(Duration::from_millis(300))
+        .measurement_time(Duration::from_millis(1_000))
+        .configure_from_args();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    let figures = Figures::default();
+    flush_floor(&mut criterion, &figures);
+    sqlite(&mut criterion, &figures);
+    raw_appends(&mut criterion, &runtime, &figures);
+    boundary(&mut criterion, &runtime, &figures);
+    whole_path(&mut criterion, &runtime, &figures);
+    criterion.final_summary();
+    print_ratios(&figures);
+}
