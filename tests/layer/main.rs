@@ -7,4 +7,5 @@ mod engine;
 mod fixture;
 mod forward;
 mod handler;
+mod lanes;
 mod replay;

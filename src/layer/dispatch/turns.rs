@@ -251,6 +251,54 @@ mod tests {
         third.called();
     }
 
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn l5_6_on_many_threads_with_callers_that_go_away_nobody_is_forgotten_or_called_out_of_order() {
+        const CONCURRENCY: usize = 2;
+        const PLACES: usize = 3_000;
+        /// One handler that runs; dropped before its place is given up, since it is made after it.
+        struct Running(Arc<Mutex<usize>>);
+        impl Drop for Running {
+            fn drop(&mut self) {
+                *lock(&self.0) -= 1;
+            }
+        }
+
+        let turns = Turns::bounded(NonZeroUsize::new(CONCURRENCY).expect("not zero"), PLACES, PLACES);
+        let (called, running) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(0)));
+        let tasks: Vec<_> = (0..PLACES)
+            .map(|number| {
+                let turn = take(&turns, 1, CHANNEL).expect("room");
+                let (called, running) = (Arc::clone(&called), Arc::clone(&running));
+                tokio::spawn(async move {
+                    turn.wait().await;
+                    let counted = {
+                        let mut count = lock(&running);
+                        *count += 1;
+                        assert!(*count <= CONCURRENCY);
+                        Running(Arc::clone(&running))
+                    };
+                    lock(&called).push(number);
+                    turn.called();
+                    tokio::task::yield_now().await;
+                    drop(counted);
+                    drop(turn);
+                })
+            })
+            .collect();
+        tasks.iter().step_by(3).for_each(tokio::task::JoinHandle::abort);
+        let mut finished = 0;
+        for task in tasks {
+            match task.await {
+                Ok(()) => finished += 1,
+                Err(error) => assert!(error.is_cancelled(), "{error}"),
+            }
+        }
+        assert!(finished >= PLACES / 3 * 2, "only a third was told to go away, {finished} finished");
+        let called = lock(&called);
+        assert!(called.is_sorted() && called.len() >= finished, "called in order, none forgotten");
+        assert_eq!((turns.held(), *lock(&running)), ((0, 0), 0));
+    }
+
     #[test]
     fn a_stage_that_panics_leaves_its_place_to_others() {
         let turns = turns(8, 8);
