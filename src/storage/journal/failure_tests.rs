@@ -41,16 +41,16 @@ fn l9_4_the_batch_of_a_failed_flush_is_not_there_for_any_k() {
             }
             files.fail(Fail::NextFlush);
             assert!(matches!(log.commit(batch), Err(CommitError::Io { action: "flush", .. })), "{k}");
-            assert_eq!(held(&log).0, model, "{k}: what failed is not in memory");
+            assert!(held(&log).0 == model, "{k}: what failed is not in memory");
             for (crash, found) in crashes(&files) {
-                assert_eq!(found, model, "{k}, {crash:?}: right after the failure");
+                assert!(found == model, "{k}, {crash:?}: right after the failure");
             }
         }
         for (crash, found) in crashes(&files) {
-            assert_eq!(found, model, "{k}, {crash:?}: after the later batches");
+            assert!(found == model, "{k}, {crash:?}: after the later batches");
         }
         log.reopen().expect("no fault");
-        assert_eq!(held(&log).0, model, "{k}: after a reopen");
+        assert!(held(&log).0 == model, "{k}: after a reopen");
     }
 }
 
@@ -92,12 +92,15 @@ fn l9_4_whatever_single_operation_fails_what_was_released_is_there_and_what_fail
     let (mut failures, mut reopens) = (0, 0);
     for at in first..attempts {
         let files = Simulated::default();
-        let (log, model, failed, reopened) = run(&files, Fail::At(at));
+        let (mut log, model, failed, reopened) = run(&files, Fail::At(at));
         (failures, reopens) = (failures + failed, reopens + reopened);
-        assert_eq!(held(&log).0, model, "attempt {at}");
         for (crash, found) in crashes(&files) {
-            assert_eq!(found, model, "attempt {at}, {crash:?}");
+            assert!(found == model, "attempt {at}, {crash:?}");
         }
+        if log.scan(Table::Clock).is_err() {
+            log.reopen().expect("one operation failed, and it did");
+        }
+        assert!(held(&log).0 == model, "attempt {at}");
     }
     println!("{} single failures: {failures} batches failed, {reopens} reopens were needed", attempts - first);
     assert!(failures > 100 && reopens > 10, "{failures} {reopens}");
@@ -158,12 +161,11 @@ fn compaction_keeps_the_directory_within_its_bound() {
     for _ in 0..1_500 {
         log.commit(random.batch(10, 25)).expect("no fault");
         log.tidy();
-        let bytes: usize = files.image().values().map(Vec::len).sum();
-        most = most.max(bytes);
+        most = most.max(files.bytes());
         live = live.max(held(&log).0.values().map(Vec::len).sum());
     }
-    // The floor, then three live sets while a pass goes on, and a few small segments.
+    // The floor or twice the live set, then three live sets while a pass goes on, and a few small segments.
     let config = simulated::config();
-    let bound = config.compact_floor_bytes as usize + 4 * live + 5 * config.segment_bytes as usize;
+    let bound = (config.compact_floor_bytes as usize).max(2 * live) + 3 * live + 5 * config.segment_bytes as usize;
     assert!(most < bound, "{most} bytes on disk, live {live}, bound {bound}");
 }

@@ -33,7 +33,8 @@ use crate::storage::{Batch, CommitError, OpenError, RecordName, Scan, Table, Wri
 /// Bytes that one slice of background work writes: copies of a pass, or fill of the spare (there more if batches are
 /// larger). A batch waits for one such slice at most.
 const SLICE: usize = 256 * 1024;
-/// Bytes of copies that go with a batch, unless the batch is more than twice as large.
+/// Bytes of copies that go with a batch, unless the batch is more than twice as large. A pass then writes at most three
+/// times what it copies, batches included.
 const COPIES: usize = 64 * 1024;
 /// Sectors of fill written at once.
 const FILL_SECTORS: u64 = 512;
@@ -81,9 +82,10 @@ pub(super) struct Log<F: Files> {
     next_batch: u64,
     /// The manifest of the last durable frame, to be repeated in the next.
     previous: Manifest,
-    /// Segments below are not needed, and whether a durable frame or head says so.
+    /// Segments below are not needed: the next frame says so.
     base: u64,
-    base_is_durable: bool,
+    /// What the last durable frame or head said of that: segments below may be removed.
+    durable_base: u64,
     pass: Option<Pass>,
     spare: Option<Segment<F::File>>,
     spare_failed: bool,
@@ -117,7 +119,7 @@ impl<F: Files> Log<F> {
             next_batch: base.next_batch,
             previous: base.previous,
             base: segment,
-            base_is_durable: true,
+            durable_base: segment,
             pass: None,
             spare: None,
             spare_failed: false,
@@ -147,7 +149,7 @@ impl<F: Files> Log<F> {
         }
         let writes: Vec<_> = batch.writes.into_iter().map(record).collect();
         let bytes: usize = writes.iter().map(|(_, content)| content.encoded_len()).sum();
-        let slice = self.slice(COPIES.max(bytes / 2));
+        let slice = self.slice(self.at_most(COPIES).max(bytes / 2));
         self.append(slice, writes)
     }
 
@@ -157,9 +159,7 @@ impl<F: Files> Log<F> {
         if self.closed.is_some() {
             return;
         }
-        if self.base_is_durable
-            && let Some(old) = self.older.first_entry().filter(|old| *old.key() < self.base)
-        {
+        if let Some(old) = self.older.first_entry().filter(|old| *old.key() < self.durable_base) {
             let name = segment::name(*old.key());
             old.remove();
             // What stays is ignored, and removed when the store is opened next.
@@ -178,14 +178,14 @@ impl<F: Files> Log<F> {
 
     /// Whether there is work to do while nothing is asked.
     pub(super) fn has_work(&self) -> bool {
-        let removable = self.older.first_key_value().is_some_and(|(number, _)| *number < self.base);
-        self.closed.is_none() && (self.pass.is_some() || !self.base_is_durable || removable || self.needs_spare())
+        let removable = self.older.first_key_value().is_some_and(|(number, _)| *number < self.durable_base);
+        self.closed.is_none() && (self.copies() || removable || self.needs_spare())
     }
 
     /// Does a slice of that work.
     pub(super) fn work(&mut self) {
-        if self.closed.is_none() && (self.pass.is_some() || !self.base_is_durable) {
-            let slice = self.slice(SLICE);
+        if self.closed.is_none() && self.copies() {
+            let slice = self.slice(self.at_most(SLICE));
             // The failure is kept, if it closed the log, and met by the next batch; the copies are still to be made.
             if let Err(failure) = self.append(slice, Vec::new()) {
                 tracing::error!(%failure, "a slice of the journal's compaction failed");
@@ -223,7 +223,7 @@ impl<F: Files> Log<F> {
         self.older.clear();
         self.next_batch = base.next_batch;
         self.previous = base.previous;
-        (self.base, self.base_is_durable) = (number, true);
+        (self.base, self.durable_base) = (number, number);
         (self.pass, self.spare, self.spare_failed) = (None, None, false);
         if let Err(failure) = self.witness() {
             return Err(open_error(self.close(failure)));
@@ -246,6 +246,16 @@ impl<F: Files> Log<F> {
         let number = self.next_segment;
         self.next_segment = number.saturating_add(1);
         number
+    }
+
+    /// Whether a pass is on, or done and not stated yet.
+    fn copies(&self) -> bool {
+        self.pass.is_some() || self.durable_base != self.base
+    }
+
+    /// A slice of `bytes`, or of a quarter of a segment if that is less.
+    fn at_most(&self, bytes: usize) -> usize {
+        usize::try_from(self.config.segment_bytes / 4).unwrap_or(bytes).min(bytes)
     }
 
     /// The next records to copy, if a pass is on.
@@ -290,7 +300,7 @@ impl<F: Files> Log<F> {
         self.head.next += u64::from(count);
         self.next_batch = self.next_batch.saturating_add(1);
         self.previous = manifest;
-        self.base_is_durable = true;
+        self.durable_base = self.base;
         for (name, content) in items {
             self.live.apply(name, content, self.head.number);
         }
@@ -298,7 +308,7 @@ impl<F: Files> Log<F> {
             match next {
                 Some(_) => pass.after = next,
                 None => {
-                    (self.base, self.base_is_durable) = (pass.target, false);
+                    self.base = pass.target;
                     self.pass = None;
                 }
             }
@@ -343,11 +353,11 @@ impl<F: Files> Log<F> {
         let old = std::mem::replace(&mut self.head, next);
         self.older.insert(old.number, old.next);
         self.keys = keys;
-        self.base_is_durable = true;
+        self.durable_base = self.base;
         self.spare_failed = false;
         self.witness()?;
-        let held = self.older.values().sum::<u64>().saturating_mul(wide(SECTOR));
-        let warranted = self.live.encoded().saturating_mul(u64::from(self.config.compact_ratio));
+        let held = self.older.range(self.base..).map(|(_, sectors)| sectors).sum::<u64>().saturating_mul(wide(SECTOR));
+        let warranted = self.live.encoded().saturating_mul(u64::from(self.config.compact_ratio.max(2)));
         if self.pass.is_none() && held > warranted.max(self.config.compact_floor_bytes) {
             self.pass = Some(Pass { target: number, after: None });
             metrics::counter!("admit_one_journal_compactions_total").increment(1);

@@ -66,7 +66,7 @@ pub struct JournalConfig {
     pub segment_bytes: u64,
     /// Compaction begins no earlier than when the full segments hold more than this, in bytes.
     pub compact_floor_bytes: u64,
-    /// Compaction begins when the full segments hold more than this many times what the live records take.
+    /// Compaction begins when the full segments hold more than this many times what the live records take; at least 2.
     pub compact_ratio: u32,
     /// The most bytes of keys and values that may be held when the store is opened (law L9.7). Group commit keeps
     /// to its own budgets while it runs.

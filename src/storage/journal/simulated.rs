@@ -64,7 +64,7 @@ struct World {
 pub(super) enum Fail {
     #[default]
     Never,
-    /// The next flush of a file, once.
+    /// The next flush of a segment in use, once.
     NextFlush,
     /// The attempt of this number, once.
     At(usize),
@@ -113,13 +113,21 @@ impl Simulated {
     }
 }
 
+impl Simulated {
+    /// How many bytes the files take.
+    pub(super) fn bytes(&self) -> usize {
+        let world = self.world();
+        world.names.values().map(|inode| world.inodes[*inode].len()).sum()
+    }
+}
+
 impl World {
-    fn attempt(&mut self, flush: bool) -> io::Result<()> {
+    fn attempt(&mut self, flush_in_use: bool) -> io::Result<()> {
         let attempt = self.attempts;
         self.attempts += 1;
         let fails = match self.fail {
             Fail::Never => false,
-            Fail::NextFlush => flush,
+            Fail::NextFlush => flush_in_use,
             Fail::At(at) => at == attempt,
             Fail::Always => true,
         };
@@ -201,8 +209,9 @@ impl Files for Simulated {
 
     fn sync_data(&mut self, file: &usize) -> io::Result<()> {
         let mut world = self.world();
-        let result = world.attempt(true);
         let inode = *file;
+        let in_use = world.names.iter().any(|(name, of)| *of == inode && name.ends_with(".log"));
+        let result = world.attempt(in_use);
         world.operations.push(match result {
             Ok(()) => Operation::Flush { inode },
             Err(_) => Operation::FailedFlush { inode },
@@ -416,10 +425,15 @@ pub(super) fn config() -> JournalConfig {
     JournalConfig {
         segment_bytes: 24 * 1024,
         compact_floor_bytes: 48 * 1024,
-        compact_ratio: 1,
+        compact_ratio: 2,
         budget_bytes: 40 << 20,
         seal_after: Duration::from_millis(250),
     }
+}
+
+/// The same, without compaction: no segment is ever left over.
+pub(super) fn uncompacted() -> JournalConfig {
+    JournalConfig { compact_floor_bytes: 1 << 30, ..config() }
 }
 
 pub(super) fn open(files: &Simulated) -> Result<Log<Simulated>, OpenError> {
