@@ -1,16 +1,20 @@
 //! The two records of leases: one a sender stream, and one of the whole store that says what was removed.
 //!
-//! A stream's record, [`RECORD_LEN`] bytes: version 1, key 73, incarnation 8, last covered sequence 8, known
-//! incarnations, checksum 16. The store's, [`REMOVED_LEN`] bytes: version 1, key 6, known incarnations, checksum 16.
+//! A stream's record, [`RECORD_LEN`] bytes: key 73, incarnation 8, last covered sequence 8, known
+//! incarnations, checksum 16. The store's, [`REMOVED_LEN`] bytes: key 6, known incarnations, checksum 16.
 //! Known incarnations are a count (1) and five places of 8 bytes, greatest first, the unused ones zero. Numbers are
-//! big-endian. The checksum is the head of a BLAKE3 hash, in its own context, over everything before it.
+//! big-endian.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::known::{KNOWN_MAX, Known};
 use crate::{
     message::{Incarnation, StreamKey},
-    storage::{KEY_MAX, VALUE_MAX, commit::CommitConfig},
+    storage::{
+        KEY_MAX, VALUE_MAX,
+        commit::CommitConfig,
+        seal::{SEAL_LEN, seal, unseal},
+    },
 };
 
 /// A stream's key as its record is filed.
@@ -22,14 +26,13 @@ pub(super) const REMOVED_KEY: &[u8] = b"sender";
 /// The most sender streams that a store holds (law L10.1).
 pub const SENDER_STREAMS: usize = 16_384;
 
-const VERSION: u8 = 1;
-const CHECKSUM_LEN: usize = 16;
 const KNOWN_LEN: usize = 1 + KNOWN_MAX * 8;
 /// The length of a stream's record, in bytes.
-pub(super) const RECORD_LEN: usize = 1 + StreamKey::LEN + 8 + 8 + KNOWN_LEN + CHECKSUM_LEN;
+pub(super) const RECORD_LEN: usize = StreamKey::LEN + 8 + 8 + KNOWN_LEN + SEAL_LEN;
 /// The length of the record of what was removed, in bytes.
-pub(super) const REMOVED_LEN: usize = 1 + REMOVED_KEY.len() + KNOWN_LEN + CHECKSUM_LEN;
-const CONTEXT: &str = "admit-one lease record";
+pub(super) const REMOVED_LEN: usize = REMOVED_KEY.len() + KNOWN_LEN + SEAL_LEN;
+const KIND: &str = "admit-one lease record 1";
+const REMOVED_KIND: &str = "admit-one removed record 1";
 
 // Law L9.1: the maxima hold at compile time, and the default budget has room for every stream.
 const _: () = assert!(StreamKey::LEN <= KEY_MAX && RECORD_LEN <= VALUE_MAX && REMOVED_LEN <= VALUE_MAX);
@@ -47,17 +50,16 @@ pub(super) struct Lease {
 
 pub(super) fn encode(stream: &StreamName, lease: &Lease) -> Bytes {
     let mut out = BytesMut::with_capacity(RECORD_LEN);
-    out.put_u8(VERSION);
     out.put_slice(stream);
     out.put_u64(lease.incarnation.0);
     out.put_u64(lease.through);
     put_known(&mut out, &lease.known);
-    seal(out)
+    seal(KIND, out)
 }
 
 /// Reads a stream's record that was found under `key`; total. The error says why it is none.
 pub(super) fn decode(key: &[u8], record: &[u8]) -> Result<(StreamName, Lease), &'static str> {
-    let body = open(record)?;
+    let body = unseal(KIND, record).ok_or("its checksum does not hold")?;
     let (stream, body) = body.split_first_chunk::<{ StreamKey::LEN }>().ok_or("it ends early")?;
     if stream != key {
         return Err("it is filed under another key than its own");
@@ -73,38 +75,15 @@ pub(super) fn decode(key: &[u8], record: &[u8]) -> Result<(StreamName, Lease), &
 
 pub(super) fn encode_removed(removed: &Known) -> Bytes {
     let mut out = BytesMut::with_capacity(REMOVED_LEN);
-    out.put_u8(VERSION);
     out.put_slice(REMOVED_KEY);
     put_known(&mut out, removed);
-    seal(out)
+    seal(REMOVED_KIND, out)
 }
 
 /// Reads the record of what was removed; total.
 pub(super) fn decode_removed(record: &[u8]) -> Result<Known, &'static str> {
-    known(open(record)?.strip_prefix(REMOVED_KEY).ok_or("it is filed under another key than its own")?)
-}
-
-fn seal(mut out: BytesMut) -> Bytes {
-    let checksum = checksum(&out);
-    out.put_slice(&checksum);
-    out.freeze()
-}
-
-fn open(record: &[u8]) -> Result<&[u8], &'static str> {
-    let (body, found) = record.split_last_chunk::<CHECKSUM_LEN>().ok_or("it ends early")?;
-    if checksum(body) != *found {
-        return Err("its checksum is wrong");
-    }
-    match body.split_first() {
-        Some((&VERSION, body)) => Ok(body),
-        _ => Err("its version is unknown: run the release that wrote it, or a later one"),
-    }
-}
-
-fn checksum(body: &[u8]) -> [u8; CHECKSUM_LEN] {
-    let mut out = [0; CHECKSUM_LEN];
-    blake3::Hasher::new_derive_key(CONTEXT).update(body).finalize_xof().fill(&mut out);
-    out
+    let body = unseal(REMOVED_KIND, record).ok_or("its checksum does not hold")?;
+    known(body.strip_prefix(REMOVED_KEY).ok_or("it is filed under another key than its own")?)
 }
 
 fn put_known(out: &mut BytesMut, known: &Known) {
@@ -128,7 +107,7 @@ fn known(body: &[u8]) -> Result<Known, &'static str> {
         }
     }
     if !places.is_empty() || usize::from(count) > KNOWN_MAX {
-        return Err("it does not have the length that its version says");
+        return Err("it does not have a record's length");
     }
     Known::from_list(list).ok_or("its known incarnations are out of order")
 }
@@ -178,13 +157,14 @@ mod tests {
 
         #[test]
         fn any_bytes_under_a_right_checksum_give_a_record_or_an_error(body in prop::collection::vec(any::<u8>(), 0..200)) {
-            let mut out = BytesMut::from(&body[..]);
-            if let Some(version) = out.first_mut() {
-                *version = VERSION;
+            let record = seal(KIND, BytesMut::from(&body[..]));
+            if let Ok((stream, lease)) = decode(&body[..StreamKey::LEN.min(body.len())], &record) {
+                prop_assert_eq!(encode(&stream, &lease), record);
             }
-            let record = seal(out);
-            let _ = decode(&body[1.min(body.len())..74.min(body.len())], &record);
-            let _ = decode_removed(&record);
+            let record = seal(REMOVED_KIND, BytesMut::from(&body[..]));
+            if let Ok(removed) = decode_removed(&record) {
+                prop_assert_eq!(encode_removed(&removed), record);
+            }
         }
     }
 }
