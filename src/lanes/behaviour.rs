@@ -341,6 +341,7 @@ impl NetworkBehaviour for Behaviour {
                 if let ConnectedPoint::Dialer { address, .. } = endpoint {
                     self.addresses.add(peer_id, address.clone());
                 }
+                self.receiving.connected(&peer_id);
                 let peer = self.peer(peer_id);
                 peer.connections.push(connection_id);
                 peer.dialling.take_if(|dialling| *dialling == connection_id);

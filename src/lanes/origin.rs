@@ -108,12 +108,13 @@ struct Terms {
 
 #[derive(Debug)]
 enum Request {
-    Send(Box<Send>),
+    Send(Box<Draft>),
     Rotate { signer: Arc<dyn Signer>, done: oneshot::Sender<()> },
 }
 
+/// A send that has its room and waits for its turn.
 #[derive(Debug)]
-struct Send {
+struct Draft {
     destination: Did,
     next_hop: Did,
     class: Class,
@@ -174,8 +175,8 @@ impl Origin {
         let within = Duration::from_millis(terms.ttl);
         let room = terms.outbound.room(next_hop.to_peer_id(), class, length, within).await?;
         let (done, sent) = oneshot::channel();
-        let send = Box::new(Send { destination, next_hop, class, data, room, done });
-        self.requests.send(Request::Send(send)).await.map_err(|_| OriginError::Stopped)?;
+        let draft = Box::new(Draft { destination, next_hop, class, data, room, done });
+        self.requests.send(Request::Send(draft)).await.map_err(|_| OriginError::Stopped)?;
         sent.await.unwrap_or(Err(OriginError::Stopped))
     }
 
@@ -294,7 +295,7 @@ async fn run(terms: Arc<Terms>, mut signer: Arc<dyn Signer>, leases: Leases, mut
             biased;
             Some(signed) = pipeline.next(), if !pipeline.is_empty() => queue(&terms, signed),
             request = requests.recv(), if open && pipeline.len() < PIPELINE => match request {
-                Some(Request::Send(send)) => pipeline.push_back(stage(&terms, &signer, &leases, *send)),
+                Some(Request::Send(draft)) => pipeline.push_back(stage(&terms, &signer, &leases, *draft)),
                 Some(Request::Rotate { signer: next, done }) => {
                     signer = next;
                     // Whoever asked may have gone.
@@ -306,10 +307,10 @@ async fn run(terms: Arc<Terms>, mut signer: Arc<dyn Signer>, leases: Leases, mut
     }
 }
 
-/// Reserves the send's sequence before it returns; the future signs.
-fn stage(terms: &Arc<Terms>, signer: &Arc<dyn Signer>, leases: &Leases, send: Send) -> BoxFuture<'static, Signed> {
+/// Reserves the draft's sequence before it returns; the future signs.
+fn stage(terms: &Arc<Terms>, signer: &Arc<dyn Signer>, leases: &Leases, draft: Draft) -> BoxFuture<'static, Signed> {
     let (terms, signer) = (Arc::clone(terms), Arc::clone(signer));
-    let Send { destination, next_hop, class, data, room, done } = send;
+    let Draft { destination, next_hop, class, data, room, done } = draft;
     let stream = StreamKey { network: terms.network, origin: terms.origin, destination, class };
     // Before the reservation, whose own reading decides when the stream may retire.
     let issued_at = terms.clock.wall();

@@ -54,9 +54,9 @@ impl Outbound {
     /// Hands over one frame, waits for room in its lane, and returns how to learn what becomes of it.
     ///
     /// # Errors
-    /// [`SendRefused`]. Dropping the future before it is ready takes the frame out of the line.
-    pub async fn send(&self, frame: Frame) -> Result<Settlement, SendRefused> {
-        self.begin(frame).await
+    /// The future's, [`SendRefused`]. Dropped before it is ready, it takes the frame out of the line.
+    pub fn send(&self, frame: Frame) -> Sending {
+        self.begin(frame)
     }
 
     /// Accepts nothing new, waits at most `bound` until everything accepted has settled, then ends what has not: what

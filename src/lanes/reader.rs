@@ -104,6 +104,10 @@ impl Receiving {
         !self.incoming.is_closed()
     }
 
+    pub(crate) fn connected(&self, peer: &PeerId) {
+        self.registry().connected(peer);
+    }
+
     pub(crate) fn disconnected(&self, peer: &PeerId) {
         self.registry().disconnected(peer);
     }

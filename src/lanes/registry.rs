@@ -6,14 +6,17 @@
 //! **Transitions.** [`Registry::open`] takes a hello. A greater number than before starts a new link and hands back
 //! the tokens of the old one's channels, to be ended; the same one adds a channel; a lower one, or the same on another
 //! connection, is refused as superseded, with the number to exceed. [`Registry::close`] removes a channel.
-//! [`Registry::disconnected`] forgets a number once no connection of its peer is left that could still carry a lower
-//! one; until then it is kept, open channels or not.
+//! A number is kept as long as its peer has a connection, which could still carry a lower one, or a channel that has not
+//! ended, whichever goes last.
 //!
 //! **Failures.** A channel that the pool does not have, a pool of other than 1 to 4 or of another size than the link
 //! began with, and a channel that is open already, each refused by name. Entries are bounded by connected peers, and
 //! channels by the pool.
 
-use std::{collections::HashMap, hash::Hash};
+use std::{
+    collections::{HashMap, HashSet},
+    hash::Hash,
+};
 
 use super::{framing::Hello, scheduler::LANES};
 use crate::link::Channel;
@@ -22,6 +25,7 @@ use crate::link::Channel;
 #[derive(Debug)]
 pub(crate) struct Registry<P, C, T> {
     peers: HashMap<P, Link<C, T>>,
+    connected: HashSet<P>,
 }
 
 #[derive(Debug)]
@@ -51,7 +55,7 @@ pub(crate) enum Unopened {
 
 impl<P: Clone + Eq + Hash, C: Copy + Eq, T> Registry<P, C, T> {
     pub(crate) fn new() -> Self {
-        Self { peers: HashMap::new() }
+        Self { peers: HashMap::new(), connected: HashSet::new() }
     }
 
     pub(crate) fn open(&mut self, peer: &P, connection: C, hello: Hello, token: T) -> Result<Opened<C, T>, Unopened> {
@@ -69,7 +73,7 @@ impl<P: Clone + Eq + Hash, C: Copy + Eq, T> Registry<P, C, T> {
                 if pool != link.pool {
                     return Err(Unopened::UnknownChannel);
                 }
-                let first = link.channels.iter().all(Option::is_none);
+                let first = link.is_empty();
                 let slot = link.channels.get_mut(place).ok_or(Unopened::UnknownChannel)?;
                 if slot.is_some() {
                     return Err(Unopened::AlreadyOpen);
@@ -95,16 +99,32 @@ impl<P: Clone + Eq + Hash, C: Copy + Eq, T> Registry<P, C, T> {
             return false;
         }
         let removed = link.channels.get_mut(usize::from(hello.channel.index)).and_then(Option::take);
-        removed.is_some() && link.channels.iter().all(Option::is_none)
+        let last = removed.is_some() && link.is_empty();
+        self.forget_if_gone(peer);
+        last
+    }
+
+    /// `peer` has a connection.
+    pub(crate) fn connected(&mut self, peer: &P) {
+        self.connected.insert(peer.clone());
     }
 
     /// No connection to `peer` is left.
     pub(crate) fn disconnected(&mut self, peer: &P) {
-        // Channels of the last connection may still be handing over what they read; the last one's end leaves an
-        // empty entry, which goes with the peer's next disconnection.
-        if self.peers.get(peer).is_some_and(|link| link.channels.iter().all(Option::is_none)) {
+        self.connected.remove(peer);
+        self.forget_if_gone(peer);
+    }
+
+    fn forget_if_gone(&mut self, peer: &P) {
+        if !self.connected.contains(peer) && self.peers.get(peer).is_some_and(Link::is_empty) {
             self.peers.remove(peer);
         }
+    }
+}
+
+impl<C, T> Link<C, T> {
+    fn is_empty(&self) -> bool {
+        self.channels.iter().all(Option::is_none)
     }
 }
 
@@ -166,10 +186,22 @@ mod tests {
     #[test]
     fn l3_8_a_number_outlives_its_channels_and_goes_with_the_last_connection() {
         let mut registry = Small::new();
+        registry.connected(&1);
         registry.open(&1, 'a', hello(6, 0, 4), 1).unwrap();
         registry.close(&1, 'a', hello(6, 0, 4));
         assert_eq!(registry.open(&1, 'a', hello(5, 0, 4), 2), Err(Unopened::Superseded { greatest: 6 }));
         registry.disconnected(&1);
-        assert!(registry.open(&1, 'b', hello(5, 0, 4), 2).is_ok());
+        assert!(registry.peers.is_empty());
+    }
+
+    #[test]
+    fn nothing_is_kept_of_a_peer_whose_channels_end_after_its_connections() {
+        let mut registry = Small::new();
+        registry.connected(&1);
+        registry.open(&1, 'a', hello(6, 0, 4), 1).unwrap();
+        registry.disconnected(&1);
+        assert_eq!(registry.open(&1, 'b', hello(5, 0, 4), 2), Err(Unopened::Superseded { greatest: 6 }));
+        assert!(registry.close(&1, 'a', hello(6, 0, 4)));
+        assert!(registry.peers.is_empty() && registry.connected.is_empty());
     }
 }

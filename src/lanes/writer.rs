@@ -52,6 +52,9 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 /// can still expire unwritten and be overtaken by control.
 const BUFFER_BYTES: usize = 64 * 1024;
 
+/// How many times a task goes round before it lets others run.
+const ROUNDS_PER_TURN: usize = 16;
+
 /// What the handler says of a channel that was asked for.
 #[derive(Debug)]
 pub(crate) struct Negotiated {
@@ -194,7 +197,7 @@ impl Writer {
     /// Runs until the link ends, or until it is to be announced as open (`None`).
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<WriterEnd>> {
         self.waker.register(context.waker());
-        loop {
+        for _ in 0..ROUNDS_PER_TURN {
             let mut moved = match self.negotiated(context) {
                 Ok(moved) => moved,
                 Err(end) => return Poll::Ready(Some(end)),
@@ -224,6 +227,8 @@ impl Writer {
                 return Poll::Pending;
             }
         }
+        context.waker().wake_by_ref();
+        Poll::Pending
     }
 
     /// Takes what the handler says.

@@ -108,7 +108,7 @@ async fn in_flight(transport: Transport, window: u8, credit: u8, bound: usize) {
     let mut receiver = Node::with(transport, options(Config::default().credit(credit))).await;
     sender.know(&receiver);
     for sequence in 0..3 * bound as u64 {
-        let _ = sender.outbound.send(frame(receiver.did, Class::E2e, sequence, 10)).await.unwrap();
+        drop(sender.outbound.send(frame(receiver.did, Class::E2e, sequence, 10)).await.unwrap());
     }
     let mut inbound = receiver.channel().await;
     take_the_rest(&mut receiver);
