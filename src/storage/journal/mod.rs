@@ -35,6 +35,7 @@ mod files;
 mod frame;
 mod live;
 mod log;
+mod making;
 mod open;
 mod recovery;
 mod sector;
