@@ -105,12 +105,13 @@ impl Receiver {
             }
         };
         let commit = GroupCommit::open(store, config).await.expect("a fresh store");
-        let mut config = AdmissionConfig::default();
-        config.sigma = 1;
+        let config = AdmissionConfig { sigma: 10, ..AdmissionConfig::default() };
         let admission = Admission::open(&commit, clock.clone(), config).await.expect("a fresh store");
         while admission.health().refuses_fresh_until.is_some() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
+        // The mark follows a wall clock that is being slewed: what is issued from here on stays clear of it.
+        tokio::time::sleep(Duration::from_millis(100)).await;
         Self { _directory: directory, commit, admission, issued_at: clock.wall() }
     }
 }

@@ -78,8 +78,8 @@ async fn sign(signer: &KeySigner, leases: &Leases, destination: Did, text: &str)
 async fn main() -> Result<(), Failure> {
     let (directory, clock) = (tempfile::tempdir()?, Arc::new(SystemClock::new()));
     let store = |name| Journal::open(directory.path().join(name), JournalConfig::default()).map(Arc::new);
-    let mut config = AdmissionConfig::default();
-    config.sigma = 200; // A new store refuses what was issued before it began, and for twice this tolerance after.
+    // A new store refuses what was issued before it began, and for twice this tolerance after.
+    let config = AdmissionConfig { sigma: 200, ..AdmissionConfig::default() };
     let receiving = GroupCommit::open(store("server")?, CommitConfig::default()).await?;
     let admission = Admission::open(&receiving, clock.clone(), config).await?;
     let sending = GroupCommit::open(store("client")?, CommitConfig::default()).await?;

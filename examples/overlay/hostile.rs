@@ -55,7 +55,13 @@ pub async fn run(config: &NodeConfig, role: HostileConfig) -> Result<(), Failure
 
 /// What was recorded on its way, by index, the oldest forgotten first.
 #[derive(Debug, Clone, Default)]
-struct Record(Arc<Mutex<(HashMap<u64, Bytes>, VecDeque<u64>)>>);
+struct Record(Arc<Mutex<Recorded>>);
+
+#[derive(Debug, Default)]
+struct Recorded {
+    frames: HashMap<u64, Bytes>,
+    order: VecDeque<u64>,
+}
 
 impl Record {
     fn keep(&self, frame: &Bytes) {
@@ -64,7 +70,7 @@ impl Record {
         let Ok(classified) = TagClassifier.classify(data) else { return };
         let Some(index) = origin::index_of(classified.class, data) else { return };
         let mut record = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (frames, order) = &mut *record;
+        let Recorded { frames, order } = &mut *record;
         frames.insert(index, frame.clone());
         order.push_back(index);
         if order.len() > RECORDED {
@@ -73,7 +79,7 @@ impl Record {
     }
 
     fn take(&self, index: u64) -> Option<Bytes> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).0.remove(&index)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).frames.remove(&index)
     }
 }
 

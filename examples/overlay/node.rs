@@ -119,7 +119,6 @@ pub async fn relaying(
 
 /// What a node admits by.
 pub async fn admission(commit: &GroupCommit, clock: Arc<dyn Clock>, sigma_ms: u64) -> Result<Admission, Failure> {
-    let mut config = AdmissionConfig::default();
-    config.sigma = sigma_ms;
+    let config = AdmissionConfig { sigma: sigma_ms, ..AdmissionConfig::default() };
     Ok(Admission::open(commit, clock, config).await?)
 }

@@ -35,8 +35,7 @@ impl Router for By {
 pub async fn run(config: &NodeConfig, role: OriginConfig) -> Result<(), Failure> {
     let mut node = node::start(config)?;
     let clock = Arc::new(SystemClock::new());
-    let mut lease_config = LeaseConfig::default();
-    lease_config.sigma = config.sigma_ms;
+    let lease_config = LeaseConfig { sigma: config.sigma_ms, ..LeaseConfig::default() };
     let leases = Leases::open(&node::commit(&role.store).await?, clock.clone(), lease_config)?;
     let device = |device: &Secret| -> Result<Arc<KeySigner>, Failure> {
         let delegation = role.account.signer().delegate(device.did(), clock.wall(), DEFAULT_DELEGATION_TTL_MS);

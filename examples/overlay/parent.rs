@@ -258,10 +258,10 @@ impl Overlay {
             let mut lines = BufReader::new(stdout).lines();
             while let Ok(Some(line)) = lines.next_line().await {
                 // The last line of a killed node may be cut; what it would have said did not happen for us.
-                if let Ok(event) = serde_json::from_str(&line) {
-                    if sender.send((node, life, Some(event))).await.is_err() {
-                        return;
-                    }
+                if let Ok(event) = serde_json::from_str(&line)
+                    && sender.send((node, life, Some(event))).await.is_err()
+                {
+                    return;
                 }
             }
             let _ = sender.send((node, life, None)).await;

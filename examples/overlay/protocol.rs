@@ -10,7 +10,7 @@ use libp2p::{Multiaddr, identity::Keypair};
 use serde::{Deserialize, Serialize};
 
 /// The overlay's network.
-pub const NETWORK: NetworkId = NetworkId(0x6f76_6572_6c61_79);
+pub const NETWORK: NetworkId = NetworkId(0x006f_7665_726c_6179);
 
 /// The namespace of the example's Application traffic.
 pub const NAMESPACE: &str = "overlay";

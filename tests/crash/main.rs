@@ -142,11 +142,13 @@ fn take(line: &str, seen: &mut Seen, plan: &mut Plan) -> bool {
 /// One life: presents the tail of what it had admitted again, then goes on, and reserves sequences beside it.
 async fn node(store: &Path, plan: &Plan) {
     let clock = Arc::new(SystemClock::new());
-    let journal = Journal::open(store, JournalConfig::default()).expect("the store opens after any kill");
+    // Short segments and early compaction, so that kills hit both.
+    let config =
+        JournalConfig { segment_bytes: 256 * 1024, compact_floor_bytes: 1024 * 1024, ..JournalConfig::default() };
+    let journal = Journal::open(store, config).expect("the store opens after any kill");
     let commit = GroupCommit::open(Arc::new(journal), CommitConfig::default()).await.expect("group commit opens");
     let leases = Leases::open(&commit, clock.clone(), LeaseConfig::default()).expect("leases open");
-    let mut config = AdmissionConfig::default();
-    config.sigma = 100;
+    let config = AdmissionConfig { sigma: 100, ..AdmissionConfig::default() };
     let admission = Admission::open(&commit, clock.clone(), config).await.expect("admission opens");
     while clock.wall() <= plan.issued_at {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;

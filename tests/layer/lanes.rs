@@ -88,8 +88,7 @@ impl Node {
 
     /// Opens its boundary, and returns once its birth mark has passed.
     async fn admission(&self) -> Admission {
-        let mut config = AdmissionConfig::default();
-        config.sigma = 100;
+        let config = AdmissionConfig { sigma: 100, ..AdmissionConfig::default() };
         let admission = Admission::open(&self.commit, self.clock.clone(), config).await.expect("opens");
         while admission.health().refuses_fresh_until.is_some() {
             tokio::time::sleep(Duration::from_millis(20)).await;

@@ -64,7 +64,6 @@ pub const REMOVALS: usize = 4;
 
 /// How a receiver admits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct AdmissionConfig {
     /// The clock tolerance σ, in milliseconds. Lowering it together with the loss of a store reopens replay.
     pub sigma: u64,

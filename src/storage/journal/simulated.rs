@@ -68,6 +68,8 @@ pub(super) enum Fail {
     NextFlush,
     /// The attempt of this number, once.
     At(usize),
+    /// Every attempt from this number on.
+    From(usize),
     /// From now on, every one.
     Always,
 }
@@ -129,12 +131,13 @@ impl World {
             Fail::Never => false,
             Fail::NextFlush => flush_in_use,
             Fail::At(at) => at == attempt,
+            Fail::From(at) => at <= attempt,
             Fail::Always => true,
         };
         if !fails {
             return Ok(());
         }
-        if self.fail != Fail::Always {
+        if matches!(self.fail, Fail::NextFlush | Fail::At(_)) {
             self.fail = Fail::Never;
         }
         Err(io::Error::other("injected"))
@@ -200,8 +203,8 @@ impl Files for Simulated {
         let mut world = self.world();
         let offset = usize::try_from(offset).expect("small");
         let result = world.attempt(false);
-        // A write that fails may have begun.
-        let bytes = if result.is_ok() { bytes } else { &bytes[..bytes.len() / 2] };
+        // A write that fails may have begun; like a flush, it takes whole sectors.
+        let bytes = if result.is_ok() { bytes } else { &bytes[..bytes.len() / SECTOR / 2 * SECTOR] };
         write(&mut world.inodes[*file], offset, bytes);
         world.operations.push(Operation::Write { inode: *file, offset, bytes: Bytes::copy_from_slice(bytes) });
         result
