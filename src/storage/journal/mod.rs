@@ -26,7 +26,8 @@
 //! then as much again as a pass needs to copy it (at most three live sets while batches go on), and two segments.
 //!
 //! # Metrics
-//! Counters `admit_one_journal_failures_total` (failed writes and flushes) and `admit_one_journal_compactions_total`.
+//! Counters `admit_one_journal_failures_total` (frames whose write or flush failed) and
+//! `admit_one_journal_compactions_total`.
 
 #[cfg(test)]
 mod crash_tests;
