@@ -22,7 +22,7 @@ pub enum Transport {
     Quic,
 }
 
-/// The secret half of a key, for the command line of a child only.
+/// The secret half of a key, written to a child's standard input and nowhere else.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Secret([u8; 32]);
 

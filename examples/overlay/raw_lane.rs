@@ -1,4 +1,4 @@
-//! Lanes spoken by hand over raw substreams, so that anything can be put on them. The formats are in `docs/wire.md`.
+//! Lanes spoken by hand over raw substreams, so that anything can be put on them. The formats are in `docs/wire-lanes.md`.
 
 use std::time::Duration;
 

@@ -10,7 +10,7 @@ pub trait Router: Debug + Send + Sync + 'static {
     fn next_hop(&self, destination: &Did) -> Option<Did>;
 }
 
-/// The default: every destination is its own next hop, so that only connected peers are reached.
+/// The default: every destination is its own next hop, so that only peers that this node can connect to are reached.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DirectRouter;
 

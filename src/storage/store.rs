@@ -101,7 +101,7 @@ pub struct Batch {
     pub writes: Vec<Write>,
 }
 
-/// The most bytes of keys and values that one batch may carry. It is far above the budget of a whole table.
+/// The most bytes of keys and values that one batch may carry: more than the default budgets of all tables together.
 pub const BATCH_MAX: usize = 64 * 1024 * 1024;
 
 impl Batch {

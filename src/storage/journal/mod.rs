@@ -24,6 +24,10 @@
 //! Memory: the live set, once (keys and values, and some 200 bytes a record), two buffers of the largest batch, and
 //! while opening two segments. Disk: old segments up to the greater of the floor and the ratio times the live set,
 //! then as much again as a pass needs to copy it (at most three live sets while batches go on), and two segments.
+//!
+//! # Metrics
+//! Counters `admit_one_journal_failures_total` (frames whose write or flush failed) and
+//! `admit_one_journal_compactions_total`.
 
 #[cfg(test)]
 mod crash_tests;
