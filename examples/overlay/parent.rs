@@ -25,6 +25,9 @@ use crate::{
 /// How long a run may go without any event before it is given up as stuck.
 const STALL: Duration = Duration::from_secs(60);
 
+/// How many orders wait for a node that reads slowly.
+const ORDERS: usize = 4_096;
+
 /// After the origin is done, what is still on its way has so long to arrive.
 const DRAIN: Duration = Duration::from_secs(2);
 
@@ -38,7 +41,8 @@ enum Node {
 
 struct Running {
     child: Child,
-    stdin: ChildStdin,
+    /// A task of its own writes them, so that a node that reads slowly holds up no other.
+    orders: mpsc::Sender<Order>,
     /// Events of an earlier life of the node are told apart by this.
     life: u32,
 }
@@ -190,7 +194,7 @@ impl Overlay {
                     report.forged += u64::from(*first != digest || index >= total);
                     latency.record(micros);
                     bar.set_position(u64::try_from(dispatched.len())?);
-                    self.order(Node::Hostile, &Order::Admitted { index }).await;
+                    self.order(Node::Hostile, Order::Admitted { index });
                 }
                 Some(Event::Refused { kind, peer }) => {
                     report.honest_refused += u64::from(honest.contains(&peer));
@@ -231,7 +235,7 @@ impl Overlay {
         report.lost = u64::try_from(sending.iter().filter(|index| !dispatched.contains_key(index)).count())?;
         report.batches = committed.values().sum();
         report.latency_micros = latency.quantiles();
-        report.conclude(options.kills);
+        report.conclude(options);
         for (_, mut running) in self.running.drain() {
             running.child.kill().await?;
         }
@@ -266,7 +270,9 @@ impl Overlay {
             }
             let _ = sender.send((node, life, None)).await;
         });
-        self.running.insert(node, Running { child, stdin, life });
+        let (orders, ordered) = mpsc::channel(ORDERS);
+        tokio::spawn(write_orders(stdin, ordered));
+        self.running.insert(node, Running { child, orders, life });
         Ok(())
     }
 
@@ -289,11 +295,21 @@ impl Overlay {
         }
     }
 
-    async fn order(&mut self, node: Node, order: &Order) {
-        if let (Some(running), Ok(mut line)) = (self.running.get_mut(&node), serde_json::to_vec(order)) {
-            line.push(b'\n');
-            // A node that is gone is noticed by its standard output.
-            let _ = running.stdin.write_all(&line).await;
+    /// Tells a node something. Where it lags too far behind, or is gone, the order is dropped: it is only a hint.
+    fn order(&self, node: Node, order: Order) {
+        if let Some(running) = self.running.get(&node) {
+            drop(running.orders.try_send(order));
+        }
+    }
+}
+
+async fn write_orders(mut stdin: ChildStdin, mut orders: mpsc::Receiver<Order>) {
+    while let Some(order) = orders.recv().await {
+        let Ok(mut line) = serde_json::to_vec(&order) else { return };
+        line.push(b'\n');
+        // A node that is gone is noticed by its standard output.
+        if stdin.write_all(&line).await.is_err() {
+            return;
         }
     }
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use serde::Serialize;
 
-use crate::protocol::Transport;
+use crate::{Options, protocol::Transport};
 
 /// At a kill of the destination, each of the four lanes that lead to it has at most a window of 8 in flight: written,
 /// and perhaps admitted, without its handler having run to its end (laws L3.3 and L5.5).
@@ -33,6 +33,8 @@ pub struct Report {
     pub batches: u64,
     pub latency_micros: Quantiles,
     pub seconds: f64,
+    /// Everything was sent, every kill and every kind of attack happened.
+    pub complete: bool,
 }
 
 impl Default for Report {
@@ -55,23 +57,33 @@ impl Default for Report {
             batches: 0,
             latency_micros: Quantiles::default(),
             seconds: 0.0,
+            complete: false,
         }
     }
 }
 
 impl Report {
-    /// Works out the bound on losses, once everything else is known.
-    pub fn conclude(&mut self, destination_kills: u64) {
-        self.lost_allowed = destination_kills * IN_FLIGHT_AT_A_KILL + self.open_at_origin_kill;
+    /// Works out the bound on losses, and whether the run was what was asked for, once everything else is known.
+    pub fn conclude(&mut self, options: &Options) {
+        self.lost_allowed = options.kills * IN_FLIGHT_AT_A_KILL + self.open_at_origin_kill;
+        // A run without its attacks or its kills would show nothing.
+        let attacked = |kind: &str| self.attacks.get(kind).is_some_and(|count| *count > 0);
+        let refused = |kind: &str| self.refused.get(kind).is_some_and(|count| *count > 0);
+        self.complete = self.sent == options.transactions
+            && self.kills == options.kills + u64::from(options.kills > 0)
+            && ["copy", "fork", "other_network", "swapped_delegation", "flipped_bit", "garbage", "wrong_lane"]
+                .into_iter()
+                .all(attacked)
+            && ["replay", "fork", "origin_signature", "wrong_marker", "wrong_lane"].into_iter().all(refused);
     }
 
-    /// Whether the run kept what the crate promises.
+    /// Whether the run was complete and kept what the crate promises.
     pub fn holds(&self) -> bool {
-        self.dispatched_twice == 0
+        self.complete
+            && self.dispatched_twice == 0
             && self.forged == 0
             && self.honest_refused == 0
             && self.lost <= self.lost_allowed
-            && self.dispatched > 0
     }
 
     fn mean_batch(&self) -> f64 {
@@ -87,6 +99,7 @@ impl fmt::Display for Report {
         row("dispatched twice", &self.dispatched_twice)?;
         row("dispatched, never sent", &self.forged)?;
         row("kills", &self.kills)?;
+        row("every attack and kill happened", &self.complete)?;
         row("lost in a crash", &self.lost)?;
         row("  at most, by law", &self.lost_allowed)?;
         row("honest transactions refused", &self.honest_refused)?;

@@ -64,6 +64,7 @@ struct Seen {
     reserved: HashMap<(u64, u64), usize>,
     refused: HashMap<String, usize>,
     ready: bool,
+    killed_while_opening: usize,
 }
 
 fn killed_fifty_times() {
@@ -86,10 +87,14 @@ fn killed_fifty_times() {
             .spawn()
             .expect("a child");
         let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-        // Killed after so many answers: in the middle of batches, of leases, and now and then while it opens.
-        let answers = random.random_range(0..3_000);
+        // Killed after so many answers, in the middle of batches and of leases; every seventh life at some instant of
+        // its opening instead.
+        let answers = if life % 7 == 6 { 0 } else { random.random_range(1..3_000) };
+        if answers == 0 {
+            std::thread::sleep(std::time::Duration::from_micros(random.random_range(0..30_000)));
+        }
         let mut read = 0;
-        while read < answers || (life % 10 == 0 && !seen.ready) {
+        while read < answers {
             let line = lines.next().expect("the node lives until it is killed").expect("text");
             read += usize::from(take(&line, &mut seen, &mut plan));
         }
@@ -99,18 +104,21 @@ fn killed_fifty_times() {
         for line in lines.map_while(Result::ok) {
             take(&line, &mut seen, &mut plan);
         }
+        seen.killed_while_opening += usize::from(!seen.ready);
         seen.ready = false;
     }
     assert!(seen.admitted.values().all(|count| *count == 1), "admitted in two lives");
     assert!(seen.reserved.values().all(|count| *count == 1), "a sequence handed out twice");
     // The run is worth something only if it did all of these.
     assert!(seen.admitted.len() > 10_000, "{} admitted", seen.admitted.len());
+    assert!(seen.killed_while_opening > 0);
     assert!(seen.reserved.len() > 1_000, "{} reserved", seen.reserved.len());
     assert!(seen.refused.get("replay").is_some_and(|count| *count > 1_000), "{:?}", seen.refused);
     assert!(seen.refused.get("stale").is_some_and(|count| *count > 100), "{:?}", seen.refused);
     assert!(seen.refused.keys().all(|kind| kind == "replay" || kind == "stale"), "{:?}", seen.refused);
     println!(
-        "{KILLS} kills: {} admitted, {} sequences reserved, refused {:?}",
+        "{KILLS} kills, {} while it opened: {} admitted, {} sequences reserved, refused {:?}",
+        seen.killed_while_opening,
         seen.admitted.len(),
         seen.reserved.len(),
         seen.refused

@@ -58,7 +58,7 @@ impl Staging for Stage<'_> {
 
 /// The receiver's boundary over one store. Cheap to clone; all clones are one boundary.
 ///
-/// Metrics: `admit_one_verdicts_total` (by `class` and `verdict`) and `admit_one_refusals_total` (by `class` and
+/// Metrics: `admit_one_verdicts_total` (by `class` and `verdict`) and `admit_one_refusals_total` (by
 /// `reason`), counted when the boundary decides; a store that then fails takes its admissions back and counts that
 /// itself. Gauge `admit_one_receiver_streams`.
 #[derive(Clone)]
@@ -177,8 +177,7 @@ fn count(class: Class, decided: Result<Verdict, BoundaryRefusal>, streams: usize
             metrics::gauge!("admit_one_receiver_streams").set(streams as f64);
         }
         Err(refusal) => {
-            metrics::counter!("admit_one_refusals_total", "class" => class.label(), "reason" => refusal.label())
-                .increment(1);
+            metrics::counter!("admit_one_refusals_total", "reason" => refusal.label()).increment(1);
         }
     }
 }
