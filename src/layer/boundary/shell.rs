@@ -58,8 +58,8 @@ impl Staging for Stage<'_> {
 
 /// The receiver's boundary over one store. Cheap to clone; all clones are one boundary.
 ///
-/// Metrics: `admit_one_verdicts_total` (by `class` and `verdict`) and `admit_one_refusals_total` (by
-/// `reason`), counted when the boundary decides; a store that then fails takes its admissions back and counts that
+/// Metrics: `admit_one_verdicts_total` (by `class` and `verdict`) and `admit_one_refusals_total` (by `reason`),
+/// counted when the boundary decides; a store that then fails takes its admissions back and counts that
 /// itself. Gauge `admit_one_receiver_streams`.
 #[derive(Clone)]
 pub struct Admission {
