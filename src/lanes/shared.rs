@@ -191,6 +191,13 @@ impl Shared {
         Taken { closed: false, ready, work }
     }
 
+    /// When the life of an item that is now written is over: it may be credited until then (law L3.7). That is no
+    /// earlier than it had to be written by, which for a forwarded one is long before.
+    pub(crate) fn until(&self, item: &Item, now: Duration) -> Duration {
+        let left = item.payload.transaction.content.expires_at().saturating_sub(self.clock.wall());
+        item.deadline.max(now.saturating_add(Duration::from_millis(left)))
+    }
+
     pub(crate) fn has_work(&self, peer: &PeerId) -> bool {
         self.lock().queues.has_work(peer)
     }
