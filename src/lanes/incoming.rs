@@ -157,6 +157,13 @@ async fn next<S: Service<Arrival>>(inbound: &mut Inbound, service: &mut S) -> Re
     Ok(inbound.next().await)
 }
 
+impl Drop for Inbound {
+    /// Before what is left in it is dropped, which would count it as taken over.
+    fn drop(&mut self) {
+        self.shared.drop_by_taker();
+    }
+}
+
 impl Stream for Inbound {
     type Item = Arrival;
 
