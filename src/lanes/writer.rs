@@ -54,6 +54,9 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 /// can still expire unwritten and be overtaken by control.
 const BUFFER_BYTES: usize = 64 * 1024;
 
+/// How many times a channel's answers and credits are read before the others have their turn.
+const READS_PER_ROUND: usize = 8;
+
 /// What the handler says of a channel that was asked for.
 #[derive(Debug)]
 pub(crate) struct Negotiated {
@@ -268,7 +271,8 @@ impl Writer {
         };
         let (channel, mut moved) = (*index, false);
         let mut buffer = [0; 256];
-        loop {
+        // Bounded, so that a peer that sends credits without end holds up neither the other channels nor the writes.
+        for _ in 0..READS_PER_ROUND {
             let read = match Pin::new(&mut open.stream).poll_read(context, &mut buffer) {
                 Poll::Pending => break,
                 Poll::Ready(Ok(0)) => return Step::Failed(ChannelEnd::Io(io::ErrorKind::UnexpectedEof.into())),
