@@ -147,6 +147,11 @@ impl Settle {
         self.settle(Err(Lost { reason, fate }));
     }
 
+    /// Whether it is carried on for others.
+    pub(crate) const fn is_forward(&self) -> bool {
+        self.inbound.is_some()
+    }
+
     /// Why it is lost when its time to be written is over.
     pub(crate) fn overdue(&self, connected: bool) -> LossReason {
         match (&self.inbound, connected) {

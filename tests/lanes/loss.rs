@@ -3,6 +3,7 @@
 use std::{task::Poll, time::Duration};
 
 use admit_one::{
+    identity::KeySigner,
     lanes::{Config, Event, Fate, Inbound, LossReason, Lost, Outbound, SendRefused, Settlement},
     link::{Arrival, CreditGuard, Frame},
     message::{Class, FRAME_LIMIT, FrameTooLarge, Payload},
@@ -32,6 +33,7 @@ both_transports! {
     l3_7_shutdown_drains_what_settles_in_time,
     l3_7_a_dropped_swarm_loses_everything_once,
     l3_9_a_forward_not_written_in_time_gives_its_credit_back,
+    forwards_to_anywhere_leave_half_the_peers_to_the_nodes_own_sends,
     an_oversize_frame_and_a_peer_past_the_bound_are_refused,
 }
 
@@ -200,7 +202,7 @@ async fn l3_7_two_handlers_that_send_to_each_other_do_not_stop_for_ever(transpor
         tokio::spawn(node.incoming().serve(service));
     }
     for (node, other) in nodes.iter().zip(others) {
-        let _ = send(&node.outbound, frame(other, Class::E2e, 0, 10)).await;
+        drop(send(&node.outbound, frame(other, Class::E2e, 0, 10)).await);
     }
     for _ in 0..4 {
         in_time(finished.recv()).await.unwrap().ok();
@@ -321,6 +323,26 @@ async fn l3_9_a_forward_not_written_in_time_gives_its_credit_back(transport: Tra
     assert_eq!(poll!(&mut credit), Poll::Pending);
     assert_eq!(in_time(settlement).await, Err(never_written(LossReason::ForwardQueueFull)));
     assert_eq!(in_time(credit).await, Ok(()));
+}
+
+async fn forwards_to_anywhere_leave_half_the_peers_to_the_nodes_own_sends(transport: Transport) {
+    let config = Config::default().peer_bound(4);
+    let sender = Node::with(transport, Options { config, ..Options::default() }).await;
+    let mut waiting = Vec::new();
+    let mut forward = || {
+        let mut forward = frame(KeySigner::generate().key(), Class::E2e, 0, 10);
+        forward.inbound = Some(CreditGuard::new(|| {}));
+        let sent = sender.outbound.send(forward).now_or_never().unwrap();
+        sent.map(|settlement| waiting.push(settlement))
+    };
+    assert_eq!((forward(), forward()), (Ok(()), Ok(())));
+    assert_eq!(forward(), Err(SendRefused::TooManyPeers { bound: 2 }));
+    for _ in 0..2 {
+        let own = frame(KeySigner::generate().key(), Class::E2e, 0, 10);
+        waiting.push(sender.outbound.send(own).now_or_never().unwrap().unwrap());
+    }
+    let own = sender.outbound.send(frame(KeySigner::generate().key(), Class::E2e, 0, 10)).now_or_never().unwrap();
+    assert_eq!(own.unwrap_err(), SendRefused::TooManyPeers { bound: 4 });
 }
 
 async fn an_oversize_frame_and_a_peer_past_the_bound_are_refused(transport: Transport) {
