@@ -29,8 +29,8 @@ pub struct Incoming {
 
 /// One channel that a peer opened: its frames in the order in which the peer wrote them.
 ///
-/// It ends when the peer, the link or the connection does. Dropped, the channel is closed, and what is left in it is
-/// not taken over.
+/// It ends when the peer, the link or the connection does. Dropped, the channel is closed at once, and what is left in
+/// it is not taken over; nor may the sender hear any more of what was taken over just before.
 #[must_use]
 pub struct Inbound {
     peer: PeerId,
