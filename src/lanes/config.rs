@@ -123,7 +123,8 @@ impl Config {
         self
     }
 
-    /// How many peers may have frames waiting at once; a send to one more is refused.
+    /// How many peers may have frames waiting at once; a send to one more is refused, and a forward to one more than half
+    /// as many, so that strangers who have frames forwarded anywhere never shut out what this node sends itself.
     pub fn peer_bound(mut self, peers: usize) -> Self {
         self.limits.peers = peers;
         self

@@ -22,14 +22,15 @@ use tokio::sync::{mpsc, watch};
 use super::{
     activity::Activity,
     event::Violation,
-    reader::{Receiving, Source},
+    reader::{Connection, Receiving, Source},
     scheduler::LANES,
     writer::{Negotiated, Unopened},
 };
 use crate::task;
 
 /// How many inbound substreams of the protocol a connection may have at once: a pool, and its successor while the old
-/// one's end is on its way.
+/// one's end is on its way. One that ended counts as long as a frame of it is not taken over, so that opening a channel
+/// again is no way past its credit (law L3.4).
 pub(crate) const INBOUND_CHANNELS: usize = 2 * LANES;
 
 /// A link is to write on this connection.
@@ -55,6 +56,8 @@ pub struct Handler {
     inward: Arc<Activity>,
     /// Each live inbound channel listens, and ends when this is dropped.
     channels: watch::Sender<()>,
+    /// One more is held by each inbound channel, live or with frames that were not taken over yet.
+    places: Arc<()>,
     outward: Option<Start>,
     broken: VecDeque<Broken>,
 }
@@ -67,6 +70,7 @@ impl Handler {
             receiving,
             inward: Arc::default(),
             channels: watch::channel(()).0,
+            places: Arc::new(()),
             outward: None,
             broken: VecDeque::new(),
         }
@@ -74,15 +78,19 @@ impl Handler {
 
     fn accept(&mut self, mut stream: Stream) {
         stream.ignore_for_keep_alive();
-        if self.channels.receiver_count() >= INBOUND_CHANNELS {
+        if Arc::strong_count(&self.places) > INBOUND_CHANNELS {
             // Said once; the connection is closed for it.
             if self.broken.is_empty() {
                 self.broken.push_back(Broken(Violation::TooManyChannels { bound: INBOUND_CHANNELS }));
             }
             return;
         }
-        let serving =
-            Arc::clone(&self.receiving).serve(stream, self.source, Arc::clone(&self.inward), self.channels.subscribe());
+        let connection = Connection {
+            activity: Arc::clone(&self.inward),
+            place: Arc::clone(&self.places),
+            gone: self.channels.subscribe(),
+        };
+        let serving = Arc::clone(&self.receiving).serve(stream, self.source, connection);
         task::spawn(Box::pin(serving));
     }
 

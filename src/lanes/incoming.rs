@@ -1,11 +1,12 @@
 use std::{
     fmt,
+    panic::AssertUnwindSafe,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
 };
 
-use futures::{Stream, StreamExt, stream::FuturesUnordered};
+use futures::{FutureExt, Stream, StreamExt, stream::FuturesUnordered};
 use libp2p::PeerId;
 use tokio::sync::{mpsc, watch};
 use tower::{Service, ServiceExt};
@@ -28,8 +29,8 @@ pub struct Incoming {
 
 /// One channel that a peer opened: its frames in the order in which the peer wrote them.
 ///
-/// It ends when the peer, the link or the connection does. Dropped, the channel is closed, and what is left in it is
-/// not taken over.
+/// It ends when the peer, the link or the connection does. Dropped, the channel is closed at once, and what is left in
+/// it is not taken over; nor may the sender hear any more of what was taken over just before.
 #[must_use]
 pub struct Inbound {
     peer: PeerId,
@@ -48,8 +49,8 @@ impl Incoming {
     /// Serves every channel in a task of its own until the node's behaviour is dropped.
     ///
     /// A channel's task calls its clone of `service` in frame order, one call at a time, and drives at most as many of
-    /// the returned futures at once as the channel has credit. An error of a call is counted
-    /// (`admit_one_serve_errors_total`) and logged; a service that is not ready any more ends its channel. When this
+    /// the returned futures at once as the channel has credit. An error of a call, and a panic of its future, is counted
+    /// (`admit_one_serve_errors_total`) and logged, and costs its frame alone; a service that is not ready any more ends its channel. When this
     /// future is dropped, so are the calls in progress.
     pub async fn serve<S>(mut self, service: S)
     where
@@ -127,13 +128,14 @@ impl Inbound {
             // Readiness may depend on calls in progress, so those go on while it is awaited.
             tokio::select! {
                 biased;
-                Some(called) = calls.next(), if !calls.is_empty() => {
-                    if let Err(error) = called {
-                        self.failed(&error);
-                    }
-                }
+                Some(called) = calls.next(), if !calls.is_empty() => match called {
+                    Ok(Ok(_)) => {}
+                    Ok(Err(error)) => self.failed(&error),
+                    Err(_) => self.failed(&"its call panicked"),
+                },
                 next = next(&mut self, &mut service), if open && calls.len() < most => match next {
-                    Ok(Some(arrival)) => calls.push(service.call(arrival)),
+                    // One that panics costs its own frame, not the others that this channel carries.
+                    Ok(Some(arrival)) => calls.push(AssertUnwindSafe(service.call(arrival)).catch_unwind()),
                     Ok(None) => open = false,
                     Err(error) => {
                         self.failed(&error);
@@ -155,6 +157,13 @@ impl Inbound {
 async fn next<S: Service<Arrival>>(inbound: &mut Inbound, service: &mut S) -> Result<Option<Arrival>, S::Error> {
     service.ready().await?;
     Ok(inbound.next().await)
+}
+
+impl Drop for Inbound {
+    /// Before what is left in it is dropped, which would count it as taken over.
+    fn drop(&mut self) {
+        self.shared.drop_by_taker();
+    }
 }
 
 impl Stream for Inbound {

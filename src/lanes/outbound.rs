@@ -95,7 +95,7 @@ impl Outbound {
                 let mut line = Line { place: Some((peer, class, id)), shared: Arc::clone(&self.shared), told };
                 Ok(std::future::poll_fn(|context| line.poll(context)).await?)
             }
-            Asked::PeersFull => Err(self.too_many_peers()),
+            Asked::PeersFull => Err(SendRefused::TooManyPeers { bound: self.shared.config.limits.peers }),
             Asked::Shutdown => Err(Lost::never_written(LossReason::Shutdown).into()),
         }
     }
@@ -120,13 +120,14 @@ impl Outbound {
         let peer = frame.payload.next_hop.to_peer_id();
         let class = frame.class;
         let (item, settlement) = self.item(frame);
+        let bound = self.shared.peer_bound(&item);
         Sending(match self.shared.offer(&peer, item) {
             Asked::Now(()) => State::Done(Some(Ok(settlement))),
             Asked::Waiting { id, told } => {
                 let line = Line { place: Some((peer, class, id)), shared: Arc::clone(&self.shared), told };
                 State::Waiting { line, settlement: Some(settlement) }
             }
-            Asked::PeersFull => State::Done(Some(Err(self.too_many_peers()))),
+            Asked::PeersFull => State::Done(Some(Err(SendRefused::TooManyPeers { bound }))),
             Asked::Shutdown => State::Done(Some(Err(Lost::never_written(LossReason::Shutdown).into()))),
         })
     }
@@ -137,10 +138,6 @@ impl Outbound {
         let deadline = self.shared.clock.monotonic().saturating_add(write_within);
         let bytes = payload.encoded_len();
         (Item { payload, class, bytes, deadline, settle }, settlement)
-    }
-
-    fn too_many_peers(&self) -> SendRefused {
-        SendRefused::TooManyPeers { bound: self.shared.config.limits.peers }
     }
 }
 

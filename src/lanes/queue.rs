@@ -249,6 +249,11 @@ impl<P: Clone + Eq + Hash, T, N> Queues<P, T, N> {
         self.peers.keys()
     }
 
+    /// How many peers that is.
+    pub(crate) fn peer_count(&self) -> usize {
+        self.peers.len()
+    }
+
     /// Items that hold room in all lanes, and their bytes.
     pub(crate) const fn held(&self) -> (usize, usize) {
         (self.items, self.bytes)

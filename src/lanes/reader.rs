@@ -69,7 +69,21 @@ pub(crate) struct Channel {
     task: AtomicWaker,
     /// A greater link took over: what was not admitted yet is dropped (law L3.8).
     superseded: AtomicBool,
+    /// Its taker dropped it: what is left in it is not taken over.
+    dropped: AtomicBool,
     activity: Arc<Activity>,
+    /// Held, not read: its place among the connection's channels.
+    _place: Arc<()>,
+}
+
+/// What a connection's handler shares with its channels.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) activity: Arc<Activity>,
+    /// Counts the channels, each as long as it or a frame of it is there.
+    pub(crate) place: Arc<()>,
+    /// Fails when the connection's handler is gone.
+    pub(crate) gone: watch::Receiver<()>,
 }
 
 impl Channel {
@@ -77,12 +91,27 @@ impl Channel {
         self.superseded.load(Ordering::Acquire)
     }
 
+    /// Ends the channel at the count that it has: what its taker leaves in it is not taken over.
+    pub(crate) fn drop_by_taker(&self) {
+        let granting = self.granting();
+        self.dropped.store(true, Ordering::Release);
+        drop(granting);
+        self.task.wake();
+    }
+
+    fn is_dropped(&self) -> bool {
+        self.dropped.load(Ordering::Acquire)
+    }
+
     fn granting(&self) -> MutexGuard<'_, Granting> {
         self.granting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn taken(&self, frame: u64) {
-        if self.granting().taken(frame).is_some() {
+        let mut granting = self.granting();
+        let advanced = !self.is_dropped() && granting.taken(frame).is_some();
+        drop(granting);
+        if advanced {
             self.task.wake();
         }
     }
@@ -114,19 +143,16 @@ impl Receiving {
 
     /// Runs one channel to its end, which is no later than its connection's: `gone` fails when that is dropped. A
     /// stream alone might keep its connection alive for ever.
-    pub(crate) async fn serve(
-        self: Arc<Self>,
-        stream: Stream,
-        source: Source,
-        activity: Arc<Activity>,
-        gone: watch::Receiver<()>,
-    ) {
+    pub(crate) async fn serve(self: Arc<Self>, stream: Stream, source: Source, connection: Connection) {
+        let Connection { activity, place, gone } = connection;
         let opening = activity.busy();
         let channel = Channel {
             granting: Mutex::new(Granting::new(self.config.credit)),
             task: AtomicWaker::new(),
             superseded: AtomicBool::new(false),
+            dropped: AtomicBool::new(false),
             activity,
+            _place: place,
         };
         if let Err(violation) = self.run(stream, source, Arc::new(channel), opening, gone).await {
             self.report(Report::Violation { peer: source.peer, connection: source.connection, violation }).await;
@@ -296,8 +322,12 @@ impl Carrying<'_> {
         if self.channel.is_superseded() {
             return Poll::Ready(Ok(()));
         }
+        let dropped = self.channel.is_dropped();
         if let Poll::Ready(Err(error)) = self.write(context) {
             return Poll::Ready(self.ended(&error));
+        }
+        if dropped {
+            return Poll::Ready(Ok(()));
         }
         for _ in 0..READS_PER_TURN {
             let read = match ready!(Pin::new(&mut self.stream).poll_read(context, &mut self.buffer)) {

@@ -18,7 +18,8 @@ use crate::{link::CreditGuard, message::Class};
 pub enum LossReason {
     /// The link that it was in flight on ended.
     LinkClosed,
-    /// Its time to be written was over while the peer was connected.
+    /// Its time to be written was over while the peer was connected; or it was written, and its life was over before
+    /// the peer took it over.
     Expired,
     /// The peer does not speak the protocol.
     Unsupported,
@@ -144,6 +145,11 @@ impl Settle {
     pub(crate) fn lost(mut self, reason: LossReason) {
         let fate = self.fate;
         self.settle(Err(Lost { reason, fate }));
+    }
+
+    /// Whether it is carried on for others.
+    pub(crate) const fn is_forward(&self) -> bool {
+        self.inbound.is_some()
     }
 
     /// Why it is lost when its time to be written is over.

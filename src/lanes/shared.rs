@@ -108,6 +108,12 @@ impl Shared {
             item.settle.abandon();
             return Asked::Shutdown;
         }
+        let shut_out = !state.queues.has_work(peer) && state.queues.peer_count() >= self.peer_bound(&item);
+        if shut_out {
+            drop(state);
+            item.settle.abandon();
+            return Asked::PeersFull;
+        }
         let mut told = None;
         match state.queues.offer(peer, class, bytes, deadline, item, || Waiter::Frame(teller(&mut told))) {
             Entry::Now(()) => {
@@ -124,6 +130,13 @@ impl Shared {
                 Asked::PeersFull
             }
         }
+    }
+
+    /// How many peers anything may wait for when `item` is to wait for one more. What is forwarded leaves half of them to
+    /// what this node sends of its own: it goes wherever strangers say, and they could name any number of nodes.
+    pub(crate) fn peer_bound(&self, item: &Item) -> usize {
+        let peers = self.config.limits.peers;
+        if item.settle.is_forward() { peers.div_ceil(2) } else { peers }
     }
 
     /// Takes room for a frame of `bytes`, or stands in line for it.
@@ -189,6 +202,13 @@ impl Shared {
             settle.lost(reason);
         }
         Taken { closed: false, ready, work }
+    }
+
+    /// When the life of an item that is now written is over: it may be credited until then (law L3.7). That is no
+    /// earlier than it had to be written by, which for a forwarded one is long before.
+    pub(crate) fn until(&self, item: &Item, now: Duration) -> Duration {
+        let left = item.payload.transaction.content.expires_at().saturating_sub(self.clock.wall());
+        item.deadline.max(now.saturating_add(Duration::from_millis(left)))
     }
 
     pub(crate) fn has_work(&self, peer: &PeerId) -> bool {

@@ -11,7 +11,9 @@
 //! **Failures.** A channel that fails loses its own sends in flight and is opened again after a pause, doubling; its
 //! queue stays. The link ends when its connection does, when the peer does not speak the protocol, when the receiver
 //! has a greater link, when the receiver breaks the protocol, and at shutdown; its sends in flight are lost, and what
-//! is queued stays queued (law L3.8). The behaviour hears of the end last of all.
+//! is queued stays queued (law L3.8). The behaviour hears of the end last of all. A send in flight that its receiver
+//! does not credit while its transaction lives is lost as expired; its place in the window stays taken until it is
+//! credited after all (law L3.7).
 
 use std::{
     collections::VecDeque,
@@ -55,6 +57,9 @@ const BUFFER_BYTES: usize = 64 * 1024;
 /// How many times a task goes round before it lets others run.
 const ROUNDS_PER_TURN: usize = 16;
 
+/// How many times a channel's answers and credits are read before the others have their turn.
+const READS_PER_ROUND: usize = 8;
+
 /// What the handler says of a channel that was asked for.
 #[derive(Debug)]
 pub(crate) struct Negotiated {
@@ -90,6 +95,8 @@ pub(crate) struct Writer {
     opened: bool,
     announced: bool,
     taken: Vec<Item>,
+    /// Set no later than when the first of the sends in flight is past its life.
+    overdue: Option<(Duration, BoxFuture<'static, ()>)>,
 }
 
 /// One channel of the pool.
@@ -122,7 +129,10 @@ struct Open {
 struct InFlight {
     /// Where its first byte stands in the channel.
     starts_at: u64,
-    settle: Settle,
+    /// When its life is over, on the clock's monotonic time.
+    until: Duration,
+    /// Gone once it was lost as expired.
+    settle: Option<Settle>,
 }
 
 /// Why a channel ended. The link goes on.
@@ -166,6 +176,7 @@ impl Writer {
             opened: false,
             announced: false,
             taken: Vec::new(),
+            overdue: None,
         }
     }
 
@@ -212,6 +223,7 @@ impl Writer {
             if self.opened && !self.announced {
                 return Poll::Ready(None);
             }
+            self.expire(context);
             match self.take(context) {
                 Ok(took) => moved |= took,
                 Err(end) => return Poll::Ready(Some(end)),
@@ -264,7 +276,8 @@ impl Writer {
         };
         let (channel, mut moved) = (*index, false);
         let mut buffer = [0; 256];
-        loop {
+        // Bounded, so that a peer that sends credits without end holds up neither the other channels nor the writes.
+        for _ in 0..READS_PER_ROUND {
             let read = match Pin::new(&mut open.stream).poll_read(context, &mut buffer) {
                 Poll::Pending => break,
                 Poll::Ready(Ok(0)) => return Step::Failed(ChannelEnd::Io(io::ErrorKind::UnexpectedEof.into())),
@@ -309,17 +322,23 @@ impl Writer {
 
     /// Takes frames off the queues, and asks for the channels that others wait for.
     fn take(&mut self, context: &mut Context<'_>) -> Result<bool, WriterEnd> {
-        let Self { scheduler, channels, shared, peer, taken, .. } = self;
+        let Self { scheduler, channels, shared, peer, taken, overdue, .. } = self;
         let mut picking = Picking { scheduler, channels, planned: [0; LANES] };
         let lanes = shared.take(peer, &mut picking, taken);
         if lanes.closed {
             return Err(WriterEnd::Shutdown);
         }
         let (mut moved, mut broken) = (!taken.is_empty(), None);
+        // Its first poll is in the next round, which follows since something moved.
+        let now = if moved { shared.clock.monotonic() } else { Duration::ZERO };
         for item in taken.drain(..) {
             let place = usize::from(item.class.lane()) % channels.len();
+            let until = shared.until(&item, now);
+            if overdue.as_ref().is_none_or(|(at, _)| until < *at) {
+                *overdue = Some((until, sleep(until.saturating_sub(now))));
+            }
             if let Some(Link { state: State::Open(open), .. }) = channels.get_mut(place)
-                && let Err(too_large) = open.put(item)
+                && let Err(too_large) = open.put(item, until)
             {
                 broken = Some((place, too_large));
             }
@@ -347,6 +366,20 @@ impl Writer {
             self.busy = Some(self.wires.activity.busy());
         }
         Ok(moved)
+    }
+
+    /// Settles what is in flight past its life.
+    fn expire(&mut self, context: &mut Context<'_>) {
+        while let Some((_, timer)) = &mut self.overdue
+            && timer.as_mut().poll(context).is_ready()
+        {
+            let now = self.shared.clock.monotonic();
+            let open = self.channels.iter_mut().filter_map(|link| match &mut link.state {
+                State::Open(open) => open.expire(now),
+                State::Closed { .. } | State::Asked => None,
+            });
+            self.overdue = open.min().map(|at| (at, sleep(at.saturating_sub(now))));
+        }
     }
 
     fn write(&mut self, place: usize, context: &mut Context<'_>) -> Poll<io::Result<bool>> {
@@ -431,15 +464,15 @@ impl Open {
     }
 
     fn is_busy(&self) -> bool {
-        !self.in_flight.is_empty() || !self.out.is_empty()
+        !self.out.is_empty() || self.in_flight.iter().any(|one| one.settle.is_some())
     }
 
     /// Encodes a frame behind those that are to be written.
-    fn put(&mut self, item: Item) -> Result<(), FrameTooLarge> {
+    fn put(&mut self, item: Item, until: Duration) -> Result<(), FrameTooLarge> {
         let frame = item.payload.encode(usize::MAX)?;
         let before = self.out.len();
         put_frame(&frame, &mut self.out);
-        self.in_flight.push_back(InFlight { starts_at: self.put, settle: item.settle });
+        self.in_flight.push_back(InFlight { starts_at: self.put, until, settle: Some(item.settle) });
         self.put += (self.out.len() - before) as u64;
         Ok(())
     }
@@ -448,8 +481,8 @@ impl Open {
     fn credited(&mut self, count: u64) -> Result<(), CreditAhead> {
         let Some(credit) = &mut self.credit else { return Ok(()) };
         for _ in 0..credit.credit(count)? {
-            if let Some(settled) = self.in_flight.pop_front() {
-                settled.settle.taken_over();
+            if let Some(settle) = self.in_flight.pop_front().and_then(|settled| settled.settle) {
+                settle.taken_over();
             }
         }
         Ok(())
@@ -475,13 +508,28 @@ impl Open {
         if wrote { Poll::Ready(Ok(true)) } else { Poll::Pending }
     }
 
-    /// Settles everything in flight as lost.
-    fn lose(self, reason: LossReason) {
-        for InFlight { starts_at, mut settle } in self.in_flight {
-            if starts_at < self.written {
-                settle.being_written();
-            }
-            settle.lost(reason);
+    /// Settles what is past its life at `now` as lost, and says when the next will be.
+    fn expire(&mut self, now: Duration) -> Option<Duration> {
+        for one in self.in_flight.iter_mut().filter(|one| one.until <= now) {
+            // What stands in the buffer is still written: credit counts it.
+            one.lose(u64::MAX, LossReason::Expired);
         }
+        self.in_flight.iter().filter(|one| one.settle.is_some()).map(|one| one.until).min()
+    }
+
+    /// Settles everything in flight as lost.
+    fn lose(mut self, reason: LossReason) {
+        self.in_flight.iter_mut().for_each(|one| one.lose(self.written, reason));
+    }
+}
+
+impl InFlight {
+    /// Settles it as lost, unless it was before, in a channel that `written` bytes were written of.
+    fn lose(&mut self, written: u64, reason: LossReason) {
+        let Some(mut settle) = self.settle.take() else { return };
+        if self.starts_at < written {
+            settle.being_written();
+        }
+        settle.lost(reason);
     }
 }

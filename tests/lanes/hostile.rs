@@ -21,6 +21,8 @@ both_transports! {
     l3_1_an_unknown_channel_closes_the_link,
     a_channel_opened_twice_is_refused_by_name_and_the_link_kept,
     too_many_channels_close_the_link,
+    l3_4_opening_a_channel_again_is_no_way_past_its_credit,
+    l3_4_what_a_dropped_channel_holds_is_not_taken_over,
     l2_7_an_oversize_frame_is_passed_over_and_the_link_kept,
     garbage_is_handed_on_as_it_is_and_the_link_kept,
     a_frame_cut_off_in_the_middle_is_never_handed_on,
@@ -130,6 +132,47 @@ async fn too_many_channels_close_the_link(transport: Transport) {
     assert_eq!(violation(&mut node).await, Violation::TooManyChannels { bound: 8 });
     assert!(streams.iter().take(8).all(Result::is_ok), "as many as the bound are none too many");
     disconnected(&mut node).await;
+}
+
+async fn l3_4_opening_a_channel_again_is_no_way_past_its_credit(transport: Transport) {
+    let (mut peer, mut node) = (Raw::start(transport).await, Node::start(transport).await);
+    peer.connect(&mut node).await;
+    let mut held = Vec::new();
+    // As a handler that does not get on: whatever comes in stays.
+    for _ in 0..8 {
+        let mut stream = peer.open(node.peer).await;
+        write(&mut stream, &hello(2, 4)).await;
+        let mut inbound = node.channel().await;
+        assert_eq!(read::<9>(&mut stream).await, [0, 0, 0, 0, 0, 0, 0, 0, 16]);
+        for _ in 0..16 {
+            write(&mut stream, &framed(b"x")).await;
+            held.push(next(&mut inbound).await);
+        }
+        drop(stream);
+        assert!(in_time(inbound.next()).await.is_none());
+    }
+    // The connection may be closed before the peer knows of its ninth channel.
+    let _ninth = in_time(peer.streams.open_stream(node.peer, DEFAULT_PROTOCOL)).await;
+    assert_eq!(violation(&mut node).await, Violation::TooManyChannels { bound: 8 });
+    disconnected(&mut node).await;
+}
+
+async fn l3_4_what_a_dropped_channel_holds_is_not_taken_over(transport: Transport) {
+    let (sender, mut node) = (Node::start(transport).await, Node::start(transport).await);
+    sender.know(&node);
+    let mut settlements = Vec::new();
+    for sequence in 0..8 {
+        settlements.push(in_time(sender.outbound.send(frame(node.did, Class::E2e, sequence, 10))).await.unwrap());
+    }
+    let mut inbound = node.channel().await;
+    // The first is taken over; the second is in hand; the rest was never looked at. All were written in one go, since
+    // they were queued before the channel was taken.
+    drop(next(&mut inbound).await);
+    assert_eq!(in_time(settlements.remove(0)).await, Ok(()));
+    let _second = next(&mut inbound).await;
+    drop(inbound);
+    let lost = Lost { reason: LossReason::LinkClosed, fate: Fate::MayHaveBeenReceived };
+    assert_eq!(in_time(join_all(settlements)).await, [Err(lost); 7]);
 }
 
 async fn l2_7_an_oversize_frame_is_passed_over_and_the_link_kept(transport: Transport) {

@@ -3,6 +3,7 @@
 use std::{task::Poll, time::Duration};
 
 use admit_one::{
+    identity::KeySigner,
     lanes::{Config, Event, Fate, Inbound, LossReason, Lost, Outbound, SendRefused, Settlement},
     link::{Arrival, CreditGuard, Frame},
     message::{Class, FRAME_LIMIT, FrameTooLarge, Payload},
@@ -21,6 +22,9 @@ both_transports! {
     l3_7_a_dropped_caller_takes_its_frame_out_of_the_line,
     l3_7_link_closed_while_in_flight_may_have_been_received,
     l3_7_expired_behind_a_full_window_was_never_written,
+    l3_7_expired_in_flight_may_have_been_received_and_keeps_its_place_in_the_window,
+    l3_7_two_handlers_that_send_to_each_other_do_not_stop_for_ever,
+    l3_4_a_forward_in_flight_gives_its_credit_back_when_its_life_is_over,
     l3_7_not_connected_was_never_written,
     l3_7_a_caller_that_waits_for_room_is_refused_when_its_time_is_over,
     l3_7_unsupported_by_a_peer_without_the_protocol,
@@ -29,6 +33,7 @@ both_transports! {
     l3_7_shutdown_drains_what_settles_in_time,
     l3_7_a_dropped_swarm_loses_everything_once,
     l3_9_a_forward_not_written_in_time_gives_its_credit_back,
+    forwards_to_anywhere_leave_half_the_peers_to_the_nodes_own_sends,
     an_oversize_frame_and_a_peer_past_the_bound_are_refused,
 }
 
@@ -149,6 +154,76 @@ async fn l3_7_expired_behind_a_full_window_was_never_written(transport: Transpor
     assert_eq!(in_time(patient).await, Ok(()));
 }
 
+/// Long enough that a frame to a connected peer is written in it, whatever else the machine does.
+const LIFE: Duration = Duration::from_secs(2);
+
+async fn l3_7_expired_in_flight_may_have_been_received_and_keeps_its_place_in_the_window(transport: Transport) {
+    let (sender, mut receiver) = (Node::start(transport).await, Node::start(transport).await);
+    let (in_flight, mut held, mut inbound) = full_window(&sender, &mut receiver).await;
+    held.pop();
+    held.drain(..7).for_each(drop);
+    assert!(in_time(join_all(in_flight)).await.iter().all(Result::is_ok));
+    let mut sends = Vec::new();
+    for sequence in 8..16 {
+        sends.push(send(&sender.outbound, frame_within(receiver.did, Class::E2e, sequence, 10, LIFE)).await);
+        held.push(in_time(inbound.next()).await.unwrap());
+    }
+    // The receiver never takes them over.
+    for settled in in_time(join_all(sends)).await {
+        assert_eq!(settled, Err(maybe_received(LossReason::Expired)));
+    }
+    let late = send(&sender.outbound, frame_within(receiver.did, Class::E2e, 16, 10, SOON)).await;
+    assert_eq!(in_time(late).await, Err(never_written(LossReason::Expired)), "the window is full all the same");
+    // Their late credits settle nothing twice, and make room.
+    held.clear();
+    let next = send(&sender.outbound, frame(receiver.did, Class::E2e, 17, 10)).await;
+    assert_eq!(read(&in_time(inbound.next()).await.unwrap()).1, 17);
+    assert_eq!(in_time(next).await, Ok(()));
+}
+
+async fn l3_7_two_handlers_that_send_to_each_other_do_not_stop_for_ever(transport: Transport) {
+    let mut nodes = [Node::start(transport).await, Node::start(transport).await];
+    nodes[0].know(&nodes[1]);
+    nodes[1].know(&nodes[0]);
+    let (done, mut finished) = tokio::sync::mpsc::unbounded_channel();
+    let others = [nodes[1].did, nodes[0].did];
+    for (node, other) in nodes.iter_mut().zip(others) {
+        let (outbound, done) = (node.outbound.clone(), done.clone());
+        // Each call sends to the other node, and goes on once that took it over.
+        let service = tower::service_fn(move |arrival: Arrival| {
+            let (outbound, done) = (outbound.clone(), done.clone());
+            async move {
+                let _held = arrival;
+                let sent = outbound.send(frame_within(other, Class::E2e, 1, 10, LIFE)).await.unwrap().await;
+                let _ = done.send(sent);
+                Ok::<_, std::convert::Infallible>(())
+            }
+        });
+        tokio::spawn(node.incoming().serve(service));
+    }
+    for (node, other) in nodes.iter().zip(others) {
+        drop(send(&node.outbound, frame(other, Class::E2e, 0, 10)).await);
+    }
+    for _ in 0..4 {
+        in_time(finished.recv()).await.unwrap().ok();
+    }
+}
+
+async fn l3_4_a_forward_in_flight_gives_its_credit_back_when_its_life_is_over(transport: Transport) {
+    let (sender, mut receiver) = (Node::start(transport).await, Node::start(transport).await);
+    sender.know(&receiver);
+    let (given_back, credit) = oneshot::channel();
+    let mut forward = frame_within(receiver.did, Class::E2e, 8, 10, LIFE);
+    forward.inbound = Some(CreditGuard::new(move || {
+        let _ = given_back.send(());
+    }));
+    let settlement = send(&sender.outbound, forward).await;
+    let mut inbound = receiver.channel().await;
+    let _held = in_time(inbound.next()).await.unwrap();
+    assert_eq!(in_time(settlement).await, Err(maybe_received(LossReason::Expired)));
+    assert_eq!(in_time(credit).await, Ok(()));
+}
+
 async fn l3_7_not_connected_was_never_written(transport: Transport) {
     let (sender, receiver) = (Node::start(transport).await, Node::start(transport).await);
     // No address is known.
@@ -248,6 +323,26 @@ async fn l3_9_a_forward_not_written_in_time_gives_its_credit_back(transport: Tra
     assert_eq!(poll!(&mut credit), Poll::Pending);
     assert_eq!(in_time(settlement).await, Err(never_written(LossReason::ForwardQueueFull)));
     assert_eq!(in_time(credit).await, Ok(()));
+}
+
+async fn forwards_to_anywhere_leave_half_the_peers_to_the_nodes_own_sends(transport: Transport) {
+    let config = Config::default().peer_bound(4);
+    let sender = Node::with(transport, Options { config, ..Options::default() }).await;
+    let mut waiting = Vec::new();
+    let mut forward = || {
+        let mut forward = frame(KeySigner::generate().key(), Class::E2e, 0, 10);
+        forward.inbound = Some(CreditGuard::new(|| {}));
+        let sent = sender.outbound.send(forward).now_or_never().unwrap();
+        sent.map(|settlement| waiting.push(settlement))
+    };
+    assert_eq!((forward(), forward()), (Ok(()), Ok(())));
+    assert_eq!(forward(), Err(SendRefused::TooManyPeers { bound: 2 }));
+    for _ in 0..2 {
+        let own = frame(KeySigner::generate().key(), Class::E2e, 0, 10);
+        waiting.push(sender.outbound.send(own).now_or_never().unwrap().unwrap());
+    }
+    let own = sender.outbound.send(frame(KeySigner::generate().key(), Class::E2e, 0, 10)).now_or_never().unwrap();
+    assert_eq!(own.unwrap_err(), SendRefused::TooManyPeers { bound: 4 });
 }
 
 async fn an_oversize_frame_and_a_peer_past_the_bound_are_refused(transport: Transport) {

@@ -23,6 +23,7 @@ both_transports! {
     l3_3_the_advertised_credit_is_never_exceeded,
     l3_3_the_greatest_window_and_credit_work,
     l3_4_credit_waits_for_the_oldest_frame,
+    a_call_that_panics_costs_its_frame_alone,
     l3_5_a_stalled_handler_on_one_channel_leaves_the_others_alone,
 }
 
@@ -170,6 +171,40 @@ async fn l3_4_credit_waits_for_the_oldest_frame(transport: Transport) {
     }
     drop(oldest);
     assert!(in_time(join_all(settlements)).await.iter().all(Result::is_ok));
+}
+
+async fn a_call_that_panics_costs_its_frame_alone(transport: Transport) {
+    let (sender, mut receiver) = (Node::start(transport).await, Node::start(transport).await);
+    sender.know(&receiver);
+    let (gate, gated) = tokio::sync::watch::channel(false);
+    let (done, mut finished) = tokio::sync::mpsc::unbounded_channel();
+    let service = tower::service_fn(move |arrival: Arrival| {
+        let (mut gated, done) = (gated.clone(), done.clone());
+        async move {
+            let (_, sequence) = read(&arrival);
+            assert_ne!(sequence, 3, "this panic is part of the test");
+            gated.wait_for(|open| *open).await.unwrap();
+            done.send(sequence).unwrap();
+            drop(arrival);
+            Ok::<_, std::convert::Infallible>(())
+        }
+    });
+    tokio::spawn(receiver.incoming().serve(service));
+    let mut sends = Vec::new();
+    for sequence in 0..8 {
+        sends.push(in_time(sender.outbound.send(frame(receiver.did, Class::E2e, sequence, 10))).await.unwrap());
+    }
+    // The credit of the one that panicked comes with that of those before it; all others are still in progress.
+    gate.send(true).unwrap();
+    for send in sends {
+        assert_eq!(in_time(send).await, Ok(()));
+    }
+    let mut served = Vec::new();
+    for _ in 0..7 {
+        served.push(in_time(finished.recv()).await.unwrap());
+    }
+    served.sort_unstable();
+    assert_eq!(served, [0, 1, 2, 4, 5, 6, 7]);
 }
 
 async fn l3_5_a_stalled_handler_on_one_channel_leaves_the_others_alone(transport: Transport) {

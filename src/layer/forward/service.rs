@@ -10,15 +10,22 @@ use futures::future::Either;
 use tower::Service;
 use tracing::Instrument;
 
-use super::{ForwardFuture, ForwardLayer, Forwarding, layer::Way};
+use super::{
+    ForwardFuture, ForwardLayer, Forwarding,
+    layer::Way,
+    legs::{Legs, OnLeg},
+};
 use crate::{
     clock::Clock,
     identity::{Did, Proof, SignError},
     layer::{AdmissionError, Outcome, Refusal, Verified, dispatch::Turn},
-    link::Frame,
+    link::{CreditGuard, Frame},
     message::Payload,
     task::within,
 };
+
+/// Which part of the delivery bound a stream's new way waits for the end of its old one.
+const PATIENCE: u32 = 4;
 
 /// Carries transactions for other nodes on, and hands those for this node to a `Service<Verified>`. See the
 /// [module](super).
@@ -86,6 +93,7 @@ struct Forwarded<F> {
     next_hop: Did,
     hop_budget: u8,
     turn: Turn,
+    legs: Legs,
     forwarding: Forwarding<F>,
     clock: Arc<dyn Clock>,
     arrived: Duration,
@@ -116,7 +124,8 @@ where
             .map_err(|full| Refusal::DispatchFull { held: full.held })?;
         // A reading of another clock, or of the future, is not believed.
         let arrived = verified.read_at().unwrap_or(now).min(now);
-        Ok(Self { verified, next_hop, hop_budget, turn, forwarding, clock: Arc::clone(clock), arrived })
+        let (legs, clock) = (way.legs.clone(), Arc::clone(clock));
+        Ok(Self { verified, next_hop, hop_budget, turn, legs, forwarding, clock, arrived })
     }
 
     async fn run<R>(self) -> Result<Outcome<R>, Refusal> {
@@ -133,11 +142,12 @@ where
         Ok(Outcome::Forwarded)
     }
 
-    /// Proves this node's hop, waits for its turn, and hands the frame over. Dropped, it takes the frame with it.
+    /// Proves this node's hop, waits for its turn and for its stream's way, and hands the frame over. Dropped, it takes the frame with it.
     async fn hand_over(mut self) -> Result<(), Refusal> {
         let proof = self.prove().await?;
         self.turn.wait().await;
         let next_hop = self.next_hop;
+        let leg = self.leg().await?;
         let failed = |error: F::Error| Refusal::ForwardFailed { next_hop, reason: error.to_string() };
         let mut outbound = self.forwarding.outbound.clone();
         poll_fn(|context| outbound.poll_ready(context)).await.map_err(failed)?;
@@ -145,10 +155,22 @@ where
         let class = self.verified.class();
         let parts = self.verified.into_parts();
         let payload = Payload { transaction: parts.payload.transaction, next_hop, hop_budget: self.hop_budget, proof };
-        let frame = Frame { payload, class, write_within, inbound: parts.credit };
+        let credit = parts.credit;
+        let inbound = Some(CreditGuard::new(move || drop((credit, leg))));
+        let frame = Frame { payload, class, write_within, inbound };
         let queued = outbound.call(frame).await;
         drop(self.turn);
         queued.map(drop).map_err(failed)
+    }
+
+    /// Waits until its stream has nothing left with another next hop (law L3.9). Its turn is not passed on meanwhile.
+    async fn leg(&mut self) -> Result<OnLeg, Refusal> {
+        let (stream, patience) = (self.verified.stream(), self.forwarding.within / PATIENCE);
+        if let Some(leg) = within(patience, self.legs.enter(stream, self.next_hop)).await.flatten() {
+            return Ok(leg);
+        }
+        let next_hop = self.legs.give_up(&stream).unwrap_or(self.next_hop);
+        Err(Refusal::ForwardQueueFull { next_hop, waited_ms: u64::try_from(patience.as_millis()).unwrap_or(u64::MAX) })
     }
 
     async fn prove(&mut self) -> Result<Proof, SignError> {
