@@ -22,6 +22,8 @@ enum Next {
 /// panicked or the runtime is going away, everything unreleased fails and group commit stops.
 pub(super) async fn run(shared: Arc<Shared>, store: Arc<dyn Store>, clock: Arc<dyn Clock>) {
     let _ended = Ended { shared: &shared };
+    // Let go of before the end is told, so that whoever waited for it can open the store again.
+    let store = store;
     let mut released = None;
     loop {
         // Whoever waited for the last batch is woken while the next one is being flushed: waking thousands takes
