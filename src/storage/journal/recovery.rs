@@ -15,7 +15,13 @@
 //! there before looks torn, or never written. The empty frame that is written when the store goes idle ends that
 //! for the frame before it, since batch numbers then have a gap and the names are known.
 
-use std::{collections::BTreeMap, ops::Range};
+use std::{
+    collections::BTreeMap,
+    ops::{
+        Bound::{Excluded, Unbounded},
+        Range,
+    },
+};
 
 use super::{
     frame::{self, Head, Manifest},
@@ -88,9 +94,9 @@ pub(super) fn walk(head: &SegmentHead, keys: &SegmentKeys, image: &[u8], end: Op
         let frame_head = read_head(keys, image, position).filter(|head| head.own.batch == batch);
         let count = frame_head.as_ref().map(|head| u64::from(head.sectors));
         let anchor = anchors.get(&batch).filter(|anchor| anchor.start == position).map(|anchor| anchor.count);
-        let stop = match (count.or(anchor), anchors.range(batch + 1..).next(), end) {
+        let stop = match (count.or(anchor), anchors.range((Excluded(batch), Unbounded)).next(), end) {
             (Some(count), _, _) => position + count,
-            (None, Some((next, anchor)), _) if *next == batch + 1 && anchor.start > position => anchor.start,
+            (None, Some((next, anchor)), _) if *next - batch == 1 && anchor.start > position => anchor.start,
             (None, None, Some(end)) if end.batch == batch => end.sector,
             _ => return Err(damage(&format!("no frame can be made out at sector {position}"))),
         };
