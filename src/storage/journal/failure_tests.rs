@@ -130,6 +130,26 @@ fn l9_4_a_store_that_cannot_move_on_is_closed_until_it_is_reopened() {
     assert_eq!(value(&log), [b"again"]);
 }
 
+/// A full disk: what was tried before must not take the room that the operator frees for the next try.
+#[test]
+fn l9_4_a_reopen_that_fails_leaves_nothing_behind() {
+    let files = Simulated::default();
+    let mut log = simulated::open(&files).expect("opens");
+    log.commit(one("released")).expect("no fault");
+    let names = |files: &Simulated| files.image().into_keys().collect::<Vec<_>>();
+    let before = names(&files);
+    files.fail(Fail::Writes);
+    assert!(matches!(log.commit(one("failed")), Err(CommitError::Io { .. })));
+    assert_eq!(names(&files), before, "a segment that could not be made");
+    for _ in 0..3 {
+        assert!(log.reopen().is_err());
+        assert_eq!(names(&files), before, "a copy that could not be made");
+    }
+    files.fail(Fail::Never);
+    log.reopen().expect("the disk has room");
+    assert_eq!(held(&log).0.into_values().collect::<Vec<_>>(), [b"released"]);
+}
+
 #[test]
 fn a_spare_that_cannot_be_made_fails_no_batch() {
     let files = Simulated::default();

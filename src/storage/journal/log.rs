@@ -215,7 +215,10 @@ impl<F: Files> Log<F> {
         let result = write_base(&mut self.files, &self.config, &self.store, number, self.next_batch, &self.live);
         let base = match result {
             Ok(base) => base,
-            Err(failure) => return Err(open_error(self.close(failure))),
+            Err(failure) => {
+                self.abandon(number);
+                return Err(open_error(self.close(failure)));
+            }
         };
         self.live.settle(number);
         self.keys = SegmentKeys::of(&self.store, number);
@@ -256,6 +259,16 @@ impl<F: Files> Log<F> {
     /// A slice of `bytes`, or of a quarter of a segment if that is less.
     fn at_most(&self, bytes: usize) -> usize {
         usize::try_from(self.config.segment_bytes / 4).unwrap_or(bytes).min(bytes)
+    }
+
+    /// Removes what there is of a segment that could not be made, if it has no name yet: on a full disk it takes the
+    /// room that the next attempt needs, and that has another number.
+    fn abandon(&mut self, number: u64) {
+        let name = segment::unfinished_name(number);
+        match self.files.list() {
+            Ok(names) if !names.contains(&name) => {}
+            _ => report(self.files.remove(&name).attempt("remove", &self.files, &name)),
+        }
     }
 
     /// The next records to copy, if a pass is on.
@@ -333,6 +346,10 @@ impl<F: Files> Log<F> {
     /// Makes the next segment, with room for a frame of `count` sectors, the one that is appended to.
     fn roll(&mut self, count: u64) -> Result<(), Failure> {
         let number = self.take_number();
+        self.roll_to(number, count).inspect_err(|_| self.abandon(number))
+    }
+
+    fn roll_to(&mut self, number: u64, count: u64) -> Result<(), Failure> {
         let keys = SegmentKeys::of(&self.store, number);
         let mut next = match self.spare.take().filter(|spare| spare.number == number) {
             Some(spare) => spare,

@@ -68,6 +68,8 @@ pub(super) enum Fail {
     NextFlush,
     /// The attempt of this number, once.
     At(usize),
+    /// From now on, every write, as on a full disk.
+    Writes,
     /// From now on, every one.
     Always,
 }
@@ -126,7 +128,7 @@ impl World {
         let attempt = self.attempts;
         self.attempts += 1;
         let fails = match self.fail {
-            Fail::Never => false,
+            Fail::Never | Fail::Writes => false,
             Fail::NextFlush => flush_in_use,
             Fail::At(at) => at == attempt,
             Fail::Always => true,
@@ -199,7 +201,9 @@ impl Files for Simulated {
     fn write_at(&mut self, file: &usize, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let mut world = self.world();
         let offset = usize::try_from(offset).expect("small");
-        let result = world.attempt(false);
+        let full = world.fail == Fail::Writes;
+        let result =
+            world.attempt(false).and_then(|()| if full { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) });
         // A write that fails may have begun.
         let bytes = if result.is_ok() { bytes } else { &bytes[..bytes.len() / 2] };
         write(&mut world.inodes[*file], offset, bytes);
