@@ -190,6 +190,11 @@ impl GroupCommit {
         }
     }
 
+    /// Takes a scan back from an owner that could not start on it, for the next one.
+    pub(crate) fn give_back_scan(&self, table: Table, scan: Scan) {
+        self.handle.shared.lock().scans.push((table, scan));
+    }
+
     /// Puts a record that the engine could read into the set of those that cannot be restored, since its owner
     /// cannot decode it, or it is not under its own key (law L11.1). It stays in the store as it is.
     pub fn set_unrestorable(&self, record: RecordName, reason: &str) {
