@@ -281,6 +281,6 @@ fn l11_1_the_greatest_batch_number_is_damage_and_no_overflow() {
     let mut image = head.encode(&keys);
     image.extend_from_slice(&keys.fill.repeat(4));
     assert!(recovery::walk(&head, &keys, &image, None).is_ok());
-    image[16 * SECTOR] ^= 1;
+    image[17 * SECTOR - 1] ^= 1;
     assert!(recovery::walk(&head, &keys, &image, None).is_err());
 }
