@@ -134,6 +134,23 @@ async fn l9_8_shutdown_returns_only_once_the_engine_is_let_go_of_so_that_it_can_
 }
 
 #[tokio::test]
+async fn l9_8_two_group_commits_never_run_over_one_engine() {
+    let store = FaultStore::new();
+    let engine = store.arc();
+    let commit = GroupCommit::open(engine.clone(), CommitConfig::new()).await.unwrap();
+    let second = GroupCommit::open(engine.clone(), CommitConfig::new()).await;
+    assert!(matches!(second, Err(CommitOpenError::InUse)), "both would admit");
+    commit.shutdown().await;
+    let commit = GroupCommit::open(engine.clone(), CommitConfig::new()).await.unwrap();
+    drop(commit);
+    settle().await;
+    store.fail_scans(true);
+    assert!(matches!(GroupCommit::open(engine.clone(), CommitConfig::new()).await, Err(CommitOpenError::Scan(_))));
+    store.fail_scans(false);
+    GroupCommit::open(engine, CommitConfig::new()).await.unwrap();
+}
+
+#[tokio::test]
 async fn shutdown_of_a_store_that_fails_ends_too() {
     let store = FaultStore::new();
     let (commit, member) = open(&store).await;
