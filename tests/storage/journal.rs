@@ -169,3 +169,11 @@ async fn a_full_disk_is_named_and_nothing_is_lost() {
     fs::remove_file(&full).expect("removes");
     assert_eq!(open(&path).expect("opens").scan(Table::Receiver).await.expect("scans").records.len(), 1);
 }
+
+/// A node may change its working directory after it opened its store: the next segment belongs where the others are.
+#[test]
+fn a_relative_path_is_made_absolute_when_the_store_is_opened() {
+    let error = open(Path::new("Cargo.toml")).expect_err("a file");
+    let expected = std::env::current_dir().expect("a directory").join("Cargo.toml");
+    assert!(matches!(&error, OpenError::NotAStore { path, .. } if *path == expected), "{error}");
+}
