@@ -145,6 +145,10 @@ fn l9_4_a_reopen_that_fails_leaves_nothing_behind() {
         assert!(log.reopen().is_err());
         assert_eq!(names(&files), before, "a copy that could not be made");
     }
+    let at_rest = Simulated::holding(&files.image());
+    at_rest.fail(Fail::Writes);
+    assert!(simulated::open(&at_rest).is_err());
+    assert_eq!(names(&at_rest), before, "nor one that opening makes");
     files.fail(Fail::Never);
     log.reopen().expect("the disk has room");
     assert_eq!(held(&log).0.into_values().collect::<Vec<_>>(), [b"released"]);

@@ -105,7 +105,8 @@ impl<F: Files> Log<F> {
     /// Copies everything into a fresh, flushed segment, and removes all other files.
     pub(super) fn begin(mut files: F, config: JournalConfig, start: Start) -> Result<Self, Failure> {
         let Start { store, mut live, segment, batch } = start;
-        let base = write_base(&mut files, &config, &store, segment, batch, &live)?;
+        let base = write_base(&mut files, &config, &store, segment, batch, &live)
+            .inspect_err(|_| abandon(&mut files, segment))?;
         live.settle(segment);
         let mut log = Self {
             files,
@@ -216,7 +217,7 @@ impl<F: Files> Log<F> {
         let base = match result {
             Ok(base) => base,
             Err(failure) => {
-                self.abandon(number);
+                abandon(&mut self.files, number);
                 return Err(open_error(self.close(failure)));
             }
         };
@@ -259,16 +260,6 @@ impl<F: Files> Log<F> {
     /// A slice of `bytes`, or of a quarter of a segment if that is less.
     fn at_most(&self, bytes: usize) -> usize {
         usize::try_from(self.config.segment_bytes / 4).unwrap_or(bytes).min(bytes)
-    }
-
-    /// Removes what there is of a segment that could not be made, if it has no name yet: on a full disk it takes the
-    /// room that the next attempt needs, and that has another number.
-    fn abandon(&mut self, number: u64) {
-        let name = segment::unfinished_name(number);
-        match self.files.list() {
-            Ok(names) if !names.contains(&name) => {}
-            _ => report(self.files.remove(&name).attempt("remove", &self.files, &name)),
-        }
     }
 
     /// The next records to copy, if a pass is on.
@@ -346,7 +337,7 @@ impl<F: Files> Log<F> {
     /// Makes the next segment, with room for a frame of `count` sectors, the one that is appended to.
     fn roll(&mut self, count: u64) -> Result<(), Failure> {
         let number = self.take_number();
-        self.roll_to(number, count).inspect_err(|_| self.abandon(number))
+        self.roll_to(number, count).inspect_err(|_| abandon(&mut self.files, number))
     }
 
     fn roll_to(&mut self, number: u64, count: u64) -> Result<(), Failure> {
@@ -489,6 +480,16 @@ fn make<F: Files>(files: &mut F, number: u64) -> Result<Segment<F::File>, Failur
     let name = segment::unfinished_name(number);
     let file = files.create(&name).attempt("create", files, &name)?;
     Ok(Segment { number, file, next: DATA_START, sectors: DATA_START })
+}
+
+/// Removes what there is of a segment that could not be made, if it has no name yet: on a full disk it takes the room that
+/// the next attempt needs.
+fn abandon<F: Files>(files: &mut F, number: u64) {
+    let name = segment::unfinished_name(number);
+    match files.list() {
+        Ok(names) if !names.contains(&name) => {}
+        _ => report(files.remove(&name).attempt("remove", files, &name)),
+    }
 }
 
 /// Fills a segment that is being made up to `sectors`.
