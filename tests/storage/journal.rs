@@ -149,6 +149,14 @@ async fn l9_5_an_idle_journal_works_off_its_compaction_by_itself_and_old_segment
     assert_eq!(journal.scan(Table::Receiver).await.expect("scans").records.len(), 5);
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn a_directory_that_the_system_refuses_is_named() {
+    let path = Path::new("/proc/admit-one-store");
+    let error = open(path).expect_err("not possible there");
+    assert!(matches!(&error, OpenError::Io { action: "create", path: named, .. } if named == path), "{error}");
+}
+
 /// Root may write anywhere, so permissions cannot make a directory read-only for these tests: a full device does
 /// exist, though, wherever `/dev/full` and symbolic links do.
 #[cfg(target_os = "linux")]

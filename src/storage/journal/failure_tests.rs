@@ -155,6 +155,52 @@ fn l9_4_a_reopen_that_fails_leaves_nothing_behind() {
 }
 
 #[test]
+fn l9_4_a_disk_that_dies_at_any_operation_leaves_every_released_batch_and_the_failed_one_whole_or_not_at_all() {
+    let run = |files: &Simulated, fail: Fail| {
+        let mut random = Random(78);
+        let mut log = simulated::open(files).expect("opens");
+        files.fail(fail);
+        let (mut model, mut with_failed) = (Model::new(), None);
+        for _ in 0..60 {
+            let batch = random.batch(10, 25);
+            match log.commit(batch.clone()) {
+                Ok(()) => apply(&mut model, &batch),
+                Err(CommitError::Io { .. }) => {
+                    assert!(with_failed.is_none(), "only the first may reach the disk");
+                    let mut model = model.clone();
+                    apply(&mut model, &batch);
+                    with_failed = Some(model);
+                }
+                Err(CommitError::Closed { .. }) => assert!(log.reopen().is_err()),
+                Err(error) => panic!("{error}"),
+            }
+            log.tidy();
+            log.seal();
+        }
+        (model, with_failed)
+    };
+    let files = Simulated::default();
+    simulated::open(&files).expect("opens");
+    let first = files.attempts();
+    let files = Simulated::default();
+    run(&files, Fail::Never);
+    let (mut whole, mut states) = (0, 0);
+    for at in first..files.attempts() {
+        let files = Simulated::default();
+        let (model, with_failed) = run(&files, Fail::From(at));
+        for (crash, found) in crashes(&files) {
+            states += 1;
+            if found != model {
+                assert!(Some(found) == with_failed, "attempt {at}, {crash:?}");
+                whole += 1;
+            }
+        }
+    }
+    println!("{states} states of a disk that died; the failed batch was whole in {whole}");
+    assert!(states > 2_000 && whole > 0, "{states} {whole}");
+}
+
+#[test]
 fn a_spare_that_cannot_be_made_fails_no_batch() {
     let files = Simulated::default();
     let mut log = simulated::open(&files).expect("opens");

@@ -35,6 +35,7 @@ mod files;
 mod frame;
 mod live;
 mod log;
+mod making;
 mod open;
 mod recovery;
 mod sector;
@@ -94,10 +95,19 @@ impl Default for JournalConfig {
     }
 }
 
-/// A durable store of one process in a directory of its own.
+/// A durable store of one process in a directory of its own: one append and one flush a batch.
 ///
-/// All file operations run on a thread of its own (law L9.5); calls wait for it without blocking. Dropping it waits
-/// for the batch that is being written and lets go of the lock.
+/// All file operations but those of [`Journal::open`] run on a thread of its own (law L9.5); calls wait for it without
+/// blocking. Dropping it waits for what that thread is doing, at most a batch and two flushes, and lets go of the lock.
+///
+/// It holds every record in memory once (some 200 bytes a record beside key and value; values are shared with the
+/// batches that brought them), and two buffers of the largest batch. On disk it takes the greater of
+/// [`compact_floor_bytes`](JournalConfig::compact_floor_bytes) and
+/// [`compact_ratio`](JournalConfig::compact_ratio) times the live records, three times these while it compacts, and
+/// a few segments.
+///
+/// After a failed commit that could not move to a fresh file everything fails until [`Store::reopen`]; a process that
+/// is restarted instead finds the failed batch whole or not at all, and every earlier one.
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,

@@ -10,7 +10,7 @@ use super::{
     live::Live,
     log::{Log, Start, directory, open_error},
     recovery::{self, Recovery, Walk},
-    sector::SegmentKeys,
+    sector::{SECTOR, SegmentKeys},
     segment::{self, End, FORMAT, HEAD_BYTES, HeadError, Kind, SegmentHead, WITNESS, WITNESS_SLOT, Witness},
 };
 use crate::storage::OpenError;
@@ -129,7 +129,9 @@ fn load<F: Files>(
 ) -> Result<(Walk, SegmentKeys, Vec<u8>), OpenError> {
     let name = segment::name(number);
     let head = heads.get(&number).ok_or_else(|| damaged(files, &format!("segment {number} is missing")))?;
-    let image = files.read(&name, usize::MAX).attempt("read", files, &name).map_err(open_error)?;
+    // One byte more than it should have, so that a longer file is seen without being read whole.
+    let limit = usize::try_from(head.sectors).unwrap_or(usize::MAX).saturating_mul(SECTOR).saturating_add(1);
+    let image = files.read(&name, limit).attempt("read", files, &name).map_err(open_error)?;
     let keys = SegmentKeys::of(&head.store, number);
     let walk = recovery::walk(head, &keys, &image, end).map_err(|damage| damaged(files, &damage.0))?;
     Ok((walk, keys, image))

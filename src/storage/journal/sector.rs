@@ -8,6 +8,8 @@
 //! a tag with a chance of at most 2^-64. It guards against accident. It costs some 30 ns a sector where BLAKE3 costs
 //! 600, and what a sector carries has a BLAKE3 checksum of its own besides.
 
+use super::frame::Reader;
+
 /// Bytes in a sector.
 pub(super) const SECTOR: usize = 512;
 /// Bytes of a frame that a sector carries, after its tag (16) and place (16).
@@ -48,15 +50,13 @@ impl SegmentKeys {
     /// The tag of a sector's place and payload (496 bytes) at sector `number` of the segment.
     fn tag(&self, content: &[u8], number: u64) -> [u8; TAG] {
         let (key, _) = self.tag.as_chunks::<2>();
-        let (words, _) = content.as_chunks::<16>();
+        let (words, _) = content.as_chunks::<8>();
+        let (pairs, _) = words.as_chunks::<2>();
         let mut sum = 0_u128;
-        for (pair, [first, second]) in words.iter().zip(key) {
-            let pair = u128::from_le_bytes(*pair);
-            // The low and the high word; the masks keep each within 64 bits.
-            let (low, high) = ((pair & u128::from(u64::MAX)) as u64, (pair >> 64) as u64);
-            sum = sum.wrapping_add(
-                u128::from(low.wrapping_add(*first)).wrapping_mul(u128::from(high.wrapping_add(*second))),
-            );
+        for ([low, high], [first, second]) in pairs.iter().zip(key) {
+            let low = u64::from_le_bytes(*low).wrapping_add(*first);
+            let high = u64::from_le_bytes(*high).wrapping_add(*second);
+            sum = sum.wrapping_add(u128::from(low).wrapping_mul(u128::from(high)));
         }
         if let Some([first, second]) = key.last() {
             sum = sum.wrapping_add(u128::from(number.wrapping_add(*first)).wrapping_mul(u128::from(*second)));
@@ -99,13 +99,14 @@ pub(super) fn classify(keys: &SegmentKeys, number: u64, bytes: &[u8]) -> Found {
     if bytes == keys.fill {
         return Found::Fill;
     }
-    let place = u128::from_le_bytes(*place);
-    let place = Place { batch: place as u64, index: (place >> 64) as u32, count: (place >> 96) as u32 };
-    if *tag != keys.tag(content, number) || place.index >= place.count {
-        let tail = |bytes: &[u8]| bytes.last_chunk::<CUT_TAIL>().copied();
-        return if tail(bytes) == tail(&keys.fill) { Found::Cut } else { Found::Damaged };
+    let mut place = Reader(place);
+    match (place.u64(), place.u32(), place.u32()) {
+        (Some(batch), Some(index), Some(count)) if index < count && *tag == keys.tag(content, number) => {
+            Found::Whole(Place { batch, index, count })
+        }
+        _ if bytes.last_chunk::<CUT_TAIL>() == keys.fill.last_chunk() => Found::Cut,
+        _ => Found::Damaged,
     }
-    Found::Whole(place)
 }
 
 /// How many sectors `bytes` bytes of a frame take; `None` where a batch could not count them.

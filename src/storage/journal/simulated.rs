@@ -70,6 +70,8 @@ pub(super) enum Fail {
     At(usize),
     /// From now on, every write, as on a full disk.
     Writes,
+    /// Every attempt from this number on.
+    From(usize),
     /// From now on, every one.
     Always,
 }
@@ -131,12 +133,13 @@ impl World {
             Fail::Never | Fail::Writes => false,
             Fail::NextFlush => flush_in_use,
             Fail::At(at) => at == attempt,
+            Fail::From(at) => at <= attempt,
             Fail::Always => true,
         };
         if !fails {
             return Ok(());
         }
-        if self.fail != Fail::Always {
+        if matches!(self.fail, Fail::NextFlush | Fail::At(_)) {
             self.fail = Fail::Never;
         }
         Err(io::Error::other("injected"))
