@@ -174,6 +174,14 @@ async fn a_full_disk_is_named_and_nothing_is_lost() {
     let error = open(&path).expect_err("full");
     assert!(matches!(&error, OpenError::Io { action: "write to", path: named, .. } if *named == full), "{error}");
     assert!(error.to_string().contains("space"), "{error}");
-    fs::remove_file(&full).expect("removes");
+    assert!(fs::symlink_metadata(&full).is_err(), "what could not be made takes no room");
     assert_eq!(open(&path).expect("opens").scan(Table::Receiver).await.expect("scans").records.len(), 1);
+}
+
+/// A node may change its working directory after it opened its store: the next segment belongs where the others are.
+#[test]
+fn a_relative_path_is_made_absolute_when_the_store_is_opened() {
+    let error = open(Path::new("Cargo.toml")).expect_err("a file");
+    let expected = std::env::current_dir().expect("a directory").join("Cargo.toml");
+    assert!(matches!(&error, OpenError::NotAStore { path, .. } if *path == expected), "{error}");
 }

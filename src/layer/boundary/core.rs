@@ -73,13 +73,15 @@ pub(super) type Unrestorable = (RecordName, &'static str);
 
 impl Boundary {
     /// Restores from the scans of the receiver and clock tables (law L11.1), and names the receiver records that join
-    /// the unrestorable set. `unrestorable` counts those that are in it already.
+    /// the unrestorable set.
+    ///
+    /// The bound refuses only what this table itself holds: bad records of other tables take places from new streams
+    /// (law L11.2), and keep none of those that are there from running.
     pub(super) fn restore(
         config: &AdmissionConfig,
         guards: Guards,
-        receiver: Scan,
+        receiver: &Scan,
         clock: &Scan,
-        unrestorable: usize,
         now: Duration,
     ) -> Result<(Self, Vec<Unrestorable>), AdmissionOpenError> {
         if config.greatest_ttl > GREATEST_TTL_MS {
@@ -101,16 +103,16 @@ impl Boundary {
             undo: VecDeque::new(),
         };
         let mut bad = Vec::new();
-        for (key, value) in receiver.records {
-            match StreamRecord::decode(&key, &value) {
+        for (key, value) in &receiver.records {
+            match StreamRecord::decode(key, value) {
                 Ok((key, record)) => {
                     boundary.admitted = boundary.admitted.max(record.admitted);
                     boundary.streams.set(key, Some(Stream::new(record, now, 0)));
                 }
-                Err(reason) => bad.push((RecordName::of(Table::Receiver, &key), reason)),
+                Err(reason) => bad.push((RecordName::of(Table::Receiver, key), reason)),
             }
         }
-        let held = boundary.streams.len() + unrestorable + bad.len();
+        let held = boundary.streams.len() + receiver.bad.len() + bad.len();
         if held > config.streams {
             return Err(AdmissionOpenError::OverCapacity { held, bound: config.streams });
         }
@@ -220,8 +222,13 @@ impl Boundary {
         let stream = self.streams.get(&request.stream);
         let known = stream.filter(|_| guards.keep(Guard::Window)).map(|stream| &stream.record.window);
         let (verdict, window) = observe(known, request.incarnation, request.sequence, request.digest)?;
-        let removals = self.removals(&request.stream, wall);
-        if stream.is_none() && self.streams.len() - removals.len() + stage.unrestorable() >= self.bound {
+        // How many must go before a new stream has a place.
+        let over = match stream {
+            None => (self.streams.len() + stage.unrestorable() + 1).saturating_sub(self.bound),
+            Some(_) => 0,
+        };
+        let removals = self.removals(&request.stream, wall, over);
+        if removals.len() < over {
             return Err(BoundaryRefusal::StreamCapacityExceeded { bound: self.bound });
         }
         let mut floors = self.floors;
@@ -235,8 +242,8 @@ impl Boundary {
         Ok(Admission { verdict, stream, removals, floors })
     }
 
-    /// The spent streams that this admission removes: never its own.
-    fn removals(&self, own: &StreamKey, wall: WallMs) -> Vec<StreamKey> {
+    /// The spent streams that this admission removes: never its own, and at most [`REMOVALS`] or as many as it needs.
+    fn removals(&self, own: &StreamKey, wall: WallMs, needed: usize) -> Vec<StreamKey> {
         let guards = self.tolerance.guards;
         let (sigma, _) = self.greatest();
         let before = match (guards.keep(Guard::Spent), guards.keep(Guard::SpentTolerance)) {
@@ -244,7 +251,7 @@ impl Boundary {
             (true, false) => Some(wall),
             (false, _) => Some(WallMs::MAX),
         };
-        self.streams.expired(before).filter(|key| *key != own).take(REMOVALS).copied().collect()
+        self.streams.expired(before).filter(|key| *key != own).take(REMOVALS.max(needed)).copied().collect()
     }
 
     fn stage(&self, request: &Request, admission: &Admission, stage: &mut impl Staging) -> Result<(), BudgetExhausted> {

@@ -59,7 +59,8 @@ use crate::{
 /// The most streams that a receiver keeps (law L10.1): every class of 4,096 pairs.
 pub const STREAMS_MAX: usize = 16_384;
 
-/// The most spent streams that one admission removes.
+/// The most spent streams that one admission removes; more only where bad records take so many places that a new stream
+/// needs it to have one.
 pub const REMOVALS: usize = 4;
 
 /// How a receiver admits.
@@ -101,7 +102,7 @@ pub enum AdmissionOpenError {
     /// The store holds more streams than configured (law L9.7).
     #[error("the store holds {held} streams, over the configured {bound}: raise the bound to at least that")]
     OverCapacity {
-        /// Streams and unrestorable records held.
+        /// Streams held, those whose record cannot be restored included.
         held: usize,
         /// The configured bound.
         bound: usize,

@@ -97,9 +97,15 @@ impl Admission {
     ) -> Result<Self, AdmissionOpenError> {
         let receiver = commit.take_scan(Table::Receiver).ok_or(AdmissionOpenError::Taken)?;
         let shared = commit.take_scan(Table::Clock).unwrap_or_default();
-        let unrestorable = commit.health().unrestorable.len();
-        let (boundary, bad) =
-            Boundary::restore(&config, Guards::default(), receiver, &shared, unrestorable, clock.monotonic())?;
+        let restored = Boundary::restore(&config, Guards::default(), &receiver, &shared, clock.monotonic());
+        let (boundary, bad) = match restored {
+            Ok(restored) => restored,
+            Err(error) => {
+                // Nothing was restored from it, so another attempt may be.
+                commit.give_back_scan(Table::Receiver, receiver);
+                return Err(error);
+            }
+        };
         for (record, reason) in bad {
             commit.set_unrestorable(record, reason);
         }

@@ -119,6 +119,9 @@ pub enum CommitOpenError {
     /// The store forgets everything with its process, and durability is promised (law L9.6).
     #[error("the store is not durable: give a durable one, or say in the configuration that this is a test")]
     Volatile,
+    /// Another group commit of this process runs over the store: two would each admit (law L9.8).
+    #[error("the store is in use by another group commit: share that one, or wait until it was shut down")]
+    InUse,
     /// A table cannot be listed (law L11.3). Opening again scans again.
     #[error(transparent)]
     Scan(#[from] ScanError),

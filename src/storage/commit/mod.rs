@@ -26,6 +26,7 @@
 //!
 //! The state machine is in `pipeline`, the budgets in `occupancy`; the rest is a lock, a task and wakers.
 
+mod claim;
 mod config;
 #[cfg(test)]
 pub(crate) mod fault;
@@ -45,17 +46,18 @@ use std::{
 
 use tokio::sync::{Notify, oneshot};
 
-pub use self::{
-    config::{Budget, BudgetExhausted, CommitConfig, CommitOpenError, Limit, ReopenError},
-    member::{Member, Participant, Stage},
-    ticket::{StoreFailed, Ticket},
-};
 use self::{
+    claim::Claim,
     member::Erased,
     occupancy::Occupancy,
     pipeline::{Pipeline, Standing},
     ticket::Completion,
     unrestorable::Unrestorable,
+};
+pub use self::{
+    config::{Budget, BudgetExhausted, CommitConfig, CommitOpenError, Limit, ReopenError},
+    member::{Member, Participant, Stage},
+    ticket::{StoreFailed, Ticket},
 };
 use crate::storage::{CommitError, OpenError, RecordName, Scan, Store, Table, Write};
 
@@ -137,7 +139,8 @@ impl Shared {
 }
 
 impl GroupCommit {
-    /// Scans every table once (law L11.1), checks the budgets, and starts the writer on the current runtime.
+    /// Scans every table once (law L11.1), checks the budgets, and starts the writer on the current runtime. The store
+    /// cannot be opened by another group commit until this one ended, whoever else holds it (law L9.8).
     ///
     /// # Errors
     /// [`CommitOpenError`]; the store is as it was.
@@ -148,11 +151,12 @@ impl GroupCommit {
         if !store.durable() && !config.volatile {
             return Err(CommitOpenError::Volatile);
         }
+        let claim = Claim::take(store).ok_or(CommitOpenError::InUse)?;
         let mut occupancy = Occupancy::default();
         let mut unrestorable = Unrestorable::default();
         let mut scans = Vec::new();
         for table in Table::ALL {
-            let scan = store.scan(table).await.inspect_err(|_| {
+            let scan = claim.store().scan(table).await.inspect_err(|_| {
                 metrics::counter!("admit_one_persistence_failures_total").increment(1);
             })?;
             occupancy.load(table, config.budget(table), &scan)?;
@@ -175,7 +179,7 @@ impl GroupCommit {
             work: Notify::new(),
             ended: Completion::new(),
         });
-        crate::task::spawn(Box::pin(writer::run(shared.clone(), store, config.clock)));
+        crate::task::spawn(Box::pin(writer::run(shared.clone(), claim, config.clock)));
         Ok(Self { handle: Arc::new(Handle { shared, reopening: tokio::sync::Mutex::new(()) }) })
     }
 
@@ -188,6 +192,11 @@ impl GroupCommit {
             Table::Clock => state.scans.get(place).map(|(_, scan)| scan.clone()),
             Table::Sender | Table::Receiver => Some(state.scans.swap_remove(place).1),
         }
+    }
+
+    /// Takes a scan back from an owner that could not start on it, for the next one.
+    pub(crate) fn give_back_scan(&self, table: Table, scan: Scan) {
+        self.handle.shared.lock().scans.push((table, scan));
     }
 
     /// Puts a record that the engine could read into the set of those that cannot be restored, since its owner

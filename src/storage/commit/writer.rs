@@ -5,10 +5,10 @@ use std::sync::Arc;
 use futures::future;
 use tokio::sync::oneshot;
 
-use super::{Completion, Shared, StoreFailed};
+use super::{Completion, Shared, StoreFailed, claim::Claim};
 use crate::{
     clock::Clock,
-    storage::{Batch, CommitError, OpenError, Store},
+    storage::{Batch, CommitError, OpenError},
 };
 
 enum Next {
@@ -20,8 +20,11 @@ enum Next {
 
 /// Runs until group commit stops and nothing is left to write. If it ends in any other way, because the engine
 /// panicked or the runtime is going away, everything unreleased fails and group commit stops.
-pub(super) async fn run(shared: Arc<Shared>, store: Arc<dyn Store>, clock: Arc<dyn Clock>) {
+pub(super) async fn run(shared: Arc<Shared>, claim: Claim, clock: Arc<dyn Clock>) {
     let _ended = Ended { shared: &shared };
+    // Let go of before the end is told, so that whoever waited for it can open the store again.
+    let claim = claim;
+    let store = claim.store();
     let mut released = None;
     loop {
         // Whoever waited for the last batch is woken while the next one is being flushed: waking thousands takes

@@ -272,3 +272,15 @@ fn a_frame_whose_head_is_lost_is_read_by_the_copy_in_the_next() {
     damaged.get_mut(&first.0).expect("listed")[first.1.start..second.1.end].fill(0);
     assert!(matches!(outcome(&damaged, &model, "two frames"), Err(OpenError::Damaged { .. })));
 }
+
+/// A head may carry any number under a right checksum, whoever wrote it.
+#[test]
+fn l11_1_the_greatest_batch_number_is_damage_and_no_overflow() {
+    let head = SegmentHead { store: [1; 16], number: 1, sectors: 20, first_batch: u64::MAX, base: 1, previous: None };
+    let keys = SegmentKeys::of(&head.store, head.number);
+    let mut image = head.encode(&keys);
+    image.extend_from_slice(&keys.fill.repeat(4));
+    assert!(recovery::walk(&head, &keys, &image, None).is_ok());
+    image[17 * SECTOR - 1] ^= 1;
+    assert!(recovery::walk(&head, &keys, &image, None).is_err());
+}

@@ -130,6 +130,30 @@ fn l9_4_a_store_that_cannot_move_on_is_closed_until_it_is_reopened() {
     assert_eq!(value(&log), [b"again"]);
 }
 
+/// A full disk: what was tried before must not take the room that the operator frees for the next try.
+#[test]
+fn l9_4_a_reopen_that_fails_leaves_nothing_behind() {
+    let files = Simulated::default();
+    let mut log = simulated::open(&files).expect("opens");
+    log.commit(one("released")).expect("no fault");
+    let names = |files: &Simulated| files.image().into_keys().collect::<Vec<_>>();
+    let before = names(&files);
+    files.fail(Fail::Writes);
+    assert!(matches!(log.commit(one("failed")), Err(CommitError::Io { .. })));
+    assert_eq!(names(&files), before, "a segment that could not be made");
+    for _ in 0..3 {
+        assert!(log.reopen().is_err());
+        assert_eq!(names(&files), before, "a copy that could not be made");
+    }
+    let at_rest = Simulated::holding(&files.image());
+    at_rest.fail(Fail::Writes);
+    assert!(simulated::open(&at_rest).is_err());
+    assert_eq!(names(&at_rest), before, "nor one that opening makes");
+    files.fail(Fail::Never);
+    log.reopen().expect("the disk has room");
+    assert_eq!(held(&log).0.into_values().collect::<Vec<_>>(), [b"released"]);
+}
+
 #[test]
 fn l9_4_a_disk_that_dies_at_any_operation_leaves_every_released_batch_and_the_failed_one_whole_or_not_at_all() {
     let run = |files: &Simulated, fail: Fail| {
@@ -214,4 +238,80 @@ fn compaction_keeps_the_directory_within_its_bound() {
     let config = simulated::config();
     let bound = (config.compact_floor_bytes as usize).max(2 * live) + 3 * live + 5 * config.segment_bytes as usize;
     assert!(most < bound, "{most} bytes on disk, live {live}, bound {bound}");
+}
+
+/// Failures of any operation, often and one soon after another, with work between batches and crashes anywhere. Until
+/// the store is open again a crash may find the batch that closed it, and nothing else that failed.
+#[test]
+fn l9_4_however_often_operations_fail_no_released_batch_is_lost_and_no_failed_one_comes_back() {
+    let (mut failed, mut reopened, mut crashed) = (0, 0, 0);
+    for seed in 0..60 {
+        let files = Simulated::default();
+        let mut random = Random(seed);
+        let mut log = simulated::open(&files).expect("opens");
+        let mut model = Model::new();
+        let mut closing: Option<Model> = None;
+        for step in 0..120 {
+            if random.below(3) == 0 {
+                files.fail(Fail::At(files.attempts() + random.below(12)));
+            }
+            match random.below(10) {
+                0 => log.seal(),
+                1..3 if log.has_work() => log.work(),
+                _ => {
+                    let batch = random.batch(10, 25);
+                    let mut after = model.clone();
+                    apply(&mut after, &batch);
+                    match log.commit(batch) {
+                        Ok(()) => model = after,
+                        Err(CommitError::Closed { .. }) => {}
+                        Err(_) => {
+                            failed += 1;
+                            closing = Some(after);
+                        }
+                    }
+                    log.tidy();
+                }
+            }
+            if log.scan(Table::Clock).is_ok() {
+                closing = None;
+                assert!(held(&log).0 == model, "seed {seed}, step {step}");
+            }
+            if random.below(4) == 0 {
+                for (crash, found) in crashes(&files) {
+                    crashed += 1;
+                    let whole = closing.as_ref().is_some_and(|closing| *closing == found);
+                    assert!(found == model || whole, "seed {seed}, step {step}, {crash:?}");
+                }
+            }
+            if log.scan(Table::Clock).is_err() && random.below(2) == 0 && log.reopen().is_ok() {
+                reopened += 1;
+                closing = None;
+            }
+        }
+    }
+    println!("{failed} failed batches, {reopened} reopens, {crashed} crashes");
+    assert!(failed > 200 && reopened > 100 && crashed > 5_000, "{failed} {reopened} {crashed}");
+}
+#[test]
+fn l9_4_a_restart_after_a_failure_that_closed_the_store_finds_the_failed_batch_whole_or_not_at_all() {
+    let mut random = Random(9);
+    for round in 0..200 {
+        let files = Simulated::default();
+        let mut log = simulated::open(&files).expect("opens");
+        let mut model = Model::new();
+        for _ in 0..3 {
+            let batch = random.batch(10, 25);
+            apply(&mut model, &batch);
+            log.commit(batch).expect("no fault");
+        }
+        let batch = random.batch(10, 25);
+        let mut landed = model.clone();
+        apply(&mut landed, &batch);
+        files.fail(Fail::Always);
+        log.commit(batch).expect_err("every operation fails");
+        for (crash, found) in crashes(&files) {
+            assert!(found == model || found == landed, "{round}, {crash:?}");
+        }
+    }
 }

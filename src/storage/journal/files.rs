@@ -73,6 +73,7 @@ pub(super) struct Disk {
 }
 
 impl Disk {
+    /// `directory` is absolute.
     pub(super) fn new(directory: &Path) -> Self {
         Self { directory: directory.to_owned(), lock: None }
     }
@@ -86,15 +87,17 @@ impl Files for Disk {
     }
 
     fn prepare(&mut self) -> io::Result<()> {
-        if self.directory.is_dir() {
-            return Ok(());
-        }
+        let missing: Vec<_> = self.directory.ancestors().take_while(|path| !path.is_dir()).collect();
         fs::create_dir_all(&self.directory)?;
-        // The directory's own name must survive too.
-        match self.directory.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => sync_directory(parent),
-            _ => sync_directory(Path::new(".")),
+        // The name of every directory that was made must survive too.
+        missing.iter().filter_map(|made| made.parent()).try_for_each(sync_directory)?;
+        // Who made it before may have died before this. Its parent may be another's, and need not be readable.
+        if missing.is_empty()
+            && let Some(Err(error)) = self.directory.parent().map(sync_directory)
+        {
+            tracing::warn!(path = %self.directory.display(), %error, "the name of the store's directory was not flushed");
         }
+        Ok(())
     }
 
     fn lock(&mut self) -> io::Result<()> {

@@ -25,7 +25,7 @@ use super::{
     files::{Attempt, Failure, Files},
     frame::{self, Content, Manifest},
     live::{Live, Slice, wide},
-    making::{FILL_SECTORS, Segment, fill, make, publish, sectors_of, write_base},
+    making::{FILL_SECTORS, Segment, abandon, fill, make, publish, sectors_of, write_base},
     sector::{self, SECTOR, SegmentKeys},
     segment::{self, DATA_START, End, SegmentHead, WITNESS, WITNESS_SLOT, Witness},
 };
@@ -93,7 +93,8 @@ impl<F: Files> Log<F> {
     /// Copies everything into a fresh, flushed segment, and removes all other files.
     pub(super) fn begin(mut files: F, config: JournalConfig, start: Start) -> Result<Self, Failure> {
         let Start { store, mut live, segment, batch } = start;
-        let base = write_base(&mut files, &config, &store, segment, batch, &live)?;
+        let base = write_base(&mut files, &config, &store, segment, batch, &live)
+            .inspect_err(|_| abandon(&mut files, segment))?;
         live.settle(segment);
         let mut log = Self {
             files,
@@ -203,7 +204,10 @@ impl<F: Files> Log<F> {
         let result = write_base(&mut self.files, &self.config, &self.store, number, self.next_batch, &self.live);
         let base = match result {
             Ok(base) => base,
-            Err(failure) => return Err(open_error(self.close(failure))),
+            Err(failure) => {
+                abandon(&mut self.files, number);
+                return Err(open_error(self.close(failure)));
+            }
         };
         self.live.settle(number);
         self.keys = SegmentKeys::of(&self.store, number);
@@ -321,6 +325,10 @@ impl<F: Files> Log<F> {
     /// Makes the next segment, with room for a frame of `count` sectors, the one that is appended to.
     fn roll(&mut self, count: u64) -> Result<(), Failure> {
         let number = self.take_number();
+        self.roll_to(number, count).inspect_err(|_| abandon(&mut self.files, number))
+    }
+
+    fn roll_to(&mut self, number: u64, count: u64) -> Result<(), Failure> {
         let keys = SegmentKeys::of(&self.store, number);
         let mut next = match self.spare.take().filter(|spare| spare.number == number) {
             Some(spare) => spare,
@@ -423,7 +431,7 @@ pub(super) fn open_error(failure: Failure) -> OpenError {
     OpenError::Io { action: failure.action, path: failure.path, source: failure.source }
 }
 
-fn report(result: Result<(), Failure>) {
+pub(super) fn report(result: Result<(), Failure>) {
     if let Err(failure) = result {
         tracing::warn!(%failure, "the journal goes on without it");
     }

@@ -5,7 +5,7 @@ use super::{
     files::{Attempt, Failure, Files},
     frame::{self, Manifest},
     live::{Live, wide},
-    log::SLICE,
+    log::{SLICE, report},
     sector::{self, SECTOR, SegmentKeys},
     segment::{self, DATA_START, HEAD_BYTES, SegmentHead},
 };
@@ -118,4 +118,14 @@ pub(super) fn publish<F: Files>(
 
 pub(super) fn sectors_of(config: &JournalConfig) -> u64 {
     (config.segment_bytes.max(JournalConfig::SEGMENT_MIN) / wide(SECTOR)).max(DATA_START + 1)
+}
+
+/// Removes what there is of a segment that could not be made, if it has no name yet: on a full disk it takes the room that
+/// the next attempt needs.
+pub(super) fn abandon<F: Files>(files: &mut F, number: u64) {
+    let name = segment::unfinished_name(number);
+    match files.list() {
+        Ok(names) if !names.contains(&name) => {}
+        _ => report(files.remove(&name).attempt("remove", files, &name)),
+    }
 }

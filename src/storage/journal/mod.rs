@@ -130,7 +130,13 @@ impl Journal {
     /// [`OpenError`]. Nothing in the store was changed then, unless the copy or its witness could not be finished;
     /// even so nothing is lost.
     pub fn open(path: impl AsRef<Path>, config: JournalConfig) -> Result<Self, OpenError> {
-        let path = path.as_ref();
+        let given = path.as_ref();
+        // Segments are made as long as the store runs, and the working directory may change meanwhile.
+        let path = &std::path::absolute(given).map_err(|source| OpenError::Io {
+            action: "resolve",
+            path: given.to_owned(),
+            source,
+        })?;
         if !path.is_dir() && std::fs::symlink_metadata(path).is_ok() {
             return Err(OpenError::NotAStore { path: path.to_owned(), reason: "it is not a directory".to_owned() });
         }

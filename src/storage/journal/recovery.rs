@@ -9,13 +9,20 @@
 //! - In a segment that has a successor nothing is torn: all batches up to the recorded end were released, and what
 //!   lies behind that end was not.
 //! - In the newest segment the last frame is *torn*, and dropped, iff it is incomplete, each of its sectors is either
-//!   whole for it or still fill, and all behind it is fill. A frame that has a successor was released.
+//!   whole for it or still fill, but for one that its write may have stopped in, and all behind it is fill. A frame that
+//!   has a successor was released.
 //!
 //! What this cannot tell: a last frame that the medium turned back, in part or whole, into the exact fill that was
 //! there before looks torn, or never written. The empty frame that is written when the store goes idle ends that
 //! for the frame before it, since batch numbers then have a gap and the names are known.
 
-use std::{collections::BTreeMap, ops::Range};
+use std::{
+    collections::BTreeMap,
+    ops::{
+        Bound::{Excluded, Unbounded},
+        Range,
+    },
+};
 
 use super::{
     frame::{self, Head, Manifest},
@@ -82,15 +89,19 @@ pub(super) fn walk(head: &SegmentHead, keys: &SegmentKeys, image: &[u8], end: Op
     };
     let anchors = anchors(&states, limit).ok_or_else(|| damage("its sectors contradict each other"))?;
 
-    let mut frames = Vec::new();
+    let (mut frames, mut torn) = (Vec::new(), false);
     let (mut position, mut batch) = (DATA_START, head.first_batch);
     while position < used {
+        if end.is_none() && only_cut(&states, position) {
+            torn = true;
+            break;
+        }
         let frame_head = read_head(keys, image, position).filter(|head| head.own.batch == batch);
         let count = frame_head.as_ref().map(|head| u64::from(head.sectors));
         let anchor = anchors.get(&batch).filter(|anchor| anchor.start == position).map(|anchor| anchor.count);
-        let stop = match (count.or(anchor), anchors.range(batch + 1..).next(), end) {
+        let stop = match (count.or(anchor), anchors.range((Excluded(batch), Unbounded)).next(), end) {
             (Some(count), _, _) => position + count,
-            (None, Some((next, anchor)), _) if *next == batch + 1 && anchor.start > position => anchor.start,
+            (None, Some((next, anchor)), _) if *next - batch == 1 && anchor.start > position => anchor.start,
             (None, None, Some(end)) if end.batch == batch => end.sector,
             _ => return Err(damage(&format!("no frame can be made out at sector {position}"))),
         };
@@ -106,8 +117,8 @@ pub(super) fn walk(head: &SegmentHead, keys: &SegmentKeys, image: &[u8], end: Op
     {
         return Err(damage("its batches do not end where its successor says"));
     }
-    let mut torn = false;
     if end.is_none()
+        && !torn
         && let Some(last) = frames.last()
         && is_torn(keys, image, last, &states)
     {
@@ -147,17 +158,25 @@ fn anchors(states: &[Found], limit: u64) -> Option<BTreeMap<u64, Anchor>> {
     Some(anchors)
 }
 
+/// Whether all that there is from `position` on is one sector that a write stopped in.
+fn only_cut(states: &[Found], position: u64) -> bool {
+    let rest = states.iter().enumerate().filter(|(index, state)| at(*index) >= position && **state != Found::Fill);
+    rest.map(|(_, state)| *state).eq([Found::Cut])
+}
+
 fn is_torn(keys: &SegmentKeys, image: &[u8], frame: &Frame, states: &[Found]) -> bool {
     let of_frame = states.iter().enumerate().filter(|(index, _)| frame.place.contains(&at(*index)));
-    let mut fill = false;
+    let (mut fill, mut cut) = (false, false);
     for (_, state) in of_frame {
         match state {
             Found::Fill => fill = true,
+            Found::Cut if !cut => (fill, cut) = (true, true),
             Found::Whole(place) if place.batch == frame.batch => {}
             _ => return false,
         }
     }
-    // A sector that is fill holds none of the frame, so the frame cannot be complete.
+    // A sector that is fill holds none of the frame, so the frame cannot be complete. One that is cut may lack no more
+    // than what fills up the last sector.
     let complete = frame
         .head
         .as_ref()

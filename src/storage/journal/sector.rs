@@ -16,6 +16,8 @@ pub(super) const SECTOR: usize = 512;
 pub(super) const PAYLOAD: usize = SECTOR - TAG - PLACE;
 const TAG: usize = 16;
 const PLACE: usize = 16;
+/// Bytes of fill that tell a sector that a write stopped in from damage, which ends so with a chance of 2^-128.
+const CUT_TAIL: usize = 16;
 
 /// What binds data to one segment of one store.
 pub(super) struct SegmentKeys {
@@ -81,7 +83,9 @@ pub(super) enum Found {
     Fill,
     /// As it was written, for this place.
     Whole(Place),
-    /// Neither: damage.
+    /// Not whole, and still fill at its end: a write stopped inside it.
+    Cut,
+    /// None of these: damage.
     Damaged,
 }
 
@@ -100,6 +104,7 @@ pub(super) fn classify(keys: &SegmentKeys, number: u64, bytes: &[u8]) -> Found {
         (Some(batch), Some(index), Some(count)) if index < count && *tag == keys.tag(content, number) => {
             Found::Whole(Place { batch, index, count })
         }
+        _ if bytes.last_chunk::<CUT_TAIL>() == keys.fill.last_chunk() => Found::Cut,
         _ => Found::Damaged,
     }
 }
@@ -179,6 +184,25 @@ mod tests {
         assert_eq!(classify(&SegmentKeys::of(&[7; 16], 4), 16, &out), Found::Damaged);
         assert_eq!(classify(&SegmentKeys::of(&[8; 16], 3), 16, &out), Found::Damaged);
         assert_eq!(classify(&keys, 16, &out[..500]), Found::Damaged);
+    }
+
+    #[test]
+    fn a_sector_that_a_write_stopped_in_is_told_from_damage() {
+        let keys = keys();
+        let mut out = Vec::new();
+        lay_out(&keys, 1, 16, 1, &[7; PAYLOAD], &mut out);
+        for stop in 0..=SECTOR {
+            let mut cut = keys.fill;
+            cut[..stop].copy_from_slice(&out[..stop]);
+            let found = classify(&keys, 16, &cut);
+            match stop {
+                0 => assert_eq!(found, Found::Fill),
+                SECTOR => assert!(matches!(found, Found::Whole(_))),
+                1..=496 => assert_eq!(found, Found::Cut, "{stop}"),
+                // So close to its end it cannot be told.
+                _ => assert_eq!(found, Found::Damaged, "{stop}"),
+            }
+        }
     }
 
     #[test]

@@ -68,6 +68,8 @@ pub(super) enum Fail {
     NextFlush,
     /// The attempt of this number, once.
     At(usize),
+    /// From now on, every write, as on a full disk.
+    Writes,
     /// Every attempt from this number on.
     From(usize),
     /// From now on, every one.
@@ -128,7 +130,7 @@ impl World {
         let attempt = self.attempts;
         self.attempts += 1;
         let fails = match self.fail {
-            Fail::Never => false,
+            Fail::Never | Fail::Writes => false,
             Fail::NextFlush => flush_in_use,
             Fail::At(at) => at == attempt,
             Fail::From(at) => at <= attempt,
@@ -202,9 +204,11 @@ impl Files for Simulated {
     fn write_at(&mut self, file: &usize, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let mut world = self.world();
         let offset = usize::try_from(offset).expect("small");
-        let result = world.attempt(false);
-        // A write that fails may have begun; like a flush, it takes whole sectors.
-        let bytes = if result.is_ok() { bytes } else { &bytes[..bytes.len() / SECTOR / 2 * SECTOR] };
+        let full = world.fail == Fail::Writes;
+        let result =
+            world.attempt(false).and_then(|()| if full { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) });
+        // A write that fails may have begun.
+        let bytes = if result.is_ok() { bytes } else { &bytes[..bytes.len() / 2] };
         write(&mut world.inodes[*file], offset, bytes);
         world.operations.push(Operation::Write { inode: *file, offset, bytes: Bytes::copy_from_slice(bytes) });
         result

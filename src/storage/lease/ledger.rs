@@ -29,7 +29,8 @@ use crate::{
 /// How many sequences a lease covers when it is written (law L8.1).
 pub const LEASE: u64 = 64;
 
-/// The most idle streams that one reservation retires, so that its time under the lock is bounded.
+/// The most idle streams that one reservation retires, so that its time under the lock is bounded; more only where a
+/// table that is further over its bound needs it to have room at all.
 pub(super) const RETIRE_MAX: usize = 64;
 
 #[derive(Debug, Clone)]
@@ -232,14 +233,15 @@ impl Ledger {
             return Ok(Vec::new());
         }
         let full = Err(LeaseRefused::StreamCapacityExceeded { bound: self.bound });
-        if wanted > RETIRE_MAX || now.monotonic < self.idle_from {
+        if now.monotonic < self.idle_from {
             return full;
         }
+        let most = wanted.max(RETIRE_MAX);
         let mut idle = Vec::new();
         let mut idle_from = Duration::MAX;
         for (name, stream) in &self.streams {
             let instant = stream.idle_from(now.sigma);
-            if instant <= now.monotonic && idle.len() < RETIRE_MAX {
+            if instant <= now.monotonic && idle.len() < most {
                 idle.push(*name);
             } else {
                 idle_from = idle_from.min(instant);

@@ -288,7 +288,7 @@ impl World {
         let mut bad: BTreeSet<_> = scan.bad.iter().map(|bad| bad.name).collect();
         let clock = self.disk.scan(Table::Clock);
         let now = self.reading().monotonic;
-        let (boundary, more) = Boundary::restore(&self.config, guards, scan, &clock, bad.len(), now)?;
+        let (boundary, more) = Boundary::restore(&self.config, guards, &scan, &clock, now)?;
         bad.extend(more.into_iter().map(|(name, _)| name));
         Ok((boundary, bad))
     }

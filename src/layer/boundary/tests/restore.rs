@@ -3,9 +3,10 @@
 use super::*;
 use crate::{
     layer::{
-        boundary::{STREAM_RECORD_MAX, record::StreamRecord},
+        boundary::{STREAM_RECORD_MAX, STREAMS_MAX, record::StreamRecord},
         window::{WINDOW_SLOTS, WindowRefusal, observe},
     },
+    message::GREATEST_TTL_MS,
     storage::{BadRecord, Key, RecordName, Table},
 };
 
@@ -123,4 +124,73 @@ async fn one_boundary_serves_a_store() {
     let node = Node::new(config()).await;
     let second = Admission::open(&node.commit, node.clock.clone(), config()).await;
     assert_eq!(second.err(), Some(AdmissionOpenError::Taken));
+}
+
+/// Bad records of another table than the receiver's.
+fn bad_senders(store: &FaultStore, count: u8) {
+    for number in 0..count {
+        let name = RecordName::of(Table::Sender, &[number]);
+        store.add_bad(Table::Sender, BadRecord { name, reason: "a bad sector".into() });
+    }
+}
+
+#[tokio::test]
+async fn l11_2_bad_records_of_another_table_never_keep_a_full_receiver_from_opening() {
+    let bound = AdmissionConfig { streams: 2, ..config() };
+    let node = Node::new(bound).await;
+    for origin in [1, 2] {
+        assert!(node.answer(node.fresh(stream(origin, Class::E2e), 1)).await.is_ok());
+    }
+    let store = FaultStore::holding(node.store.records());
+    bad_senders(&store, 1);
+    let node = Node::open(store, node.clock.clone(), bound).await.unwrap();
+    for origin in [1, 2] {
+        let request = node.fresh(stream(origin, Class::E2e), 2);
+        assert_eq!(node.answer(request).await, Ok(Verdict::Advance), "it runs as if the bad record were not there");
+    }
+    let full = BoundaryRefusal::StreamCapacityExceeded { bound: 2 };
+    assert_eq!(node.answer(node.fresh(stream(3, Class::E2e), 1)).await, Err(full));
+}
+
+#[tokio::test]
+async fn l10_5_spent_streams_make_room_for_a_new_one_however_many_places_bad_records_take() {
+    let streams = 20;
+    let bound = AdmissionConfig { streams, ..config() };
+    let node = Node::new(bound).await;
+    for origin in 1..=20 {
+        assert!(node.answer(node.fresh(stream(origin, Class::E2e), 1)).await.is_ok());
+    }
+    let store = FaultStore::holding(node.store.records());
+    bad_senders(&store, 12);
+    let node = Node::open(store, node.clock.clone(), bound).await.unwrap();
+    node.pass(TTL + SIGMA);
+    // Each request lets a few streams pass from waiting to waited; nobody but new streams asks.
+    let mut answers = Vec::new();
+    for _ in 0..4 {
+        answers.push(node.answer(node.fresh(stream(100, Class::E2e), 1)).await);
+    }
+    assert!(answers.contains(&Ok(Verdict::First)), "all of {streams} streams are spent, and still: {answers:?}");
+    assert!(node.admission.health().streams + 12 <= streams);
+}
+
+#[tokio::test]
+async fn an_open_that_was_refused_may_be_tried_again_with_another_configuration() {
+    let node = Node::new(config()).await;
+    for origin in [1, 2] {
+        assert!(node.answer(node.fresh(stream(origin, Class::E2e), 1)).await.is_ok());
+    }
+    let replayed = node.fresh(stream(1, Class::E2e), 2);
+    assert!(node.answer(replayed).await.is_ok());
+    let store = FaultStore::holding(node.store.records());
+    let commit = GroupCommit::open(store.arc(), CommitConfig::new()).await.unwrap();
+    for refused in [
+        AdmissionConfig { streams: STREAMS_MAX + 1, ..config() },
+        AdmissionConfig { greatest_ttl: GREATEST_TTL_MS + 1, ..config() },
+        AdmissionConfig { streams: 1, ..config() },
+    ] {
+        let error = Admission::open(&commit, node.clock.clone(), refused).await.unwrap_err();
+        assert_ne!(error, AdmissionOpenError::Taken);
+    }
+    let admission = Admission::open(&commit, node.clock.clone(), config()).await.unwrap();
+    assert_eq!(admission.admit(replayed).await.unwrap(), Err(WindowRefusal::Replay.into()));
 }

@@ -1,11 +1,16 @@
 //! Opening, bad records, shutting down (laws L9.6, L9.7, L11.1, L11.3, L13.3).
 
+use std::sync::{Arc, Mutex, mpsc};
+
 use futures::{FutureExt, poll};
 
 use super::*;
-use crate::storage::{
-    BadRecord, RecordName,
-    commit::{Budget, CommitOpenError, StoreState, fault::Fault},
+use crate::{
+    BoxFuture,
+    storage::{
+        BadRecord, Batch, CommitError, OpenError, RecordName, Scan, ScanError, Store,
+        commit::{Budget, CommitOpenError, StoreState, fault::Fault},
+    },
 };
 
 #[tokio::test]
@@ -82,6 +87,67 @@ async fn l13_3_shutdown_takes_nothing_more_and_waits_until_what_is_staged_has_la
     assert_eq!(durable(&store.records()), [(1, 1), (2, 1)].into());
     commit.shutdown().await;
     assert!(matches!(commit.health().state, StoreState::Stopped(_)));
+}
+
+/// An engine that notes, when it is let go of, whether group commit had already said that it was shut down.
+#[derive(Debug)]
+struct LetGo {
+    engine: FaultStore,
+    commit: Arc<Mutex<Option<GroupCommit>>>,
+    told: mpsc::Sender<bool>,
+}
+
+impl Store for LetGo {
+    fn scan(&self, table: Table) -> BoxFuture<'_, Result<Scan, ScanError>> {
+        self.engine.scan(table)
+    }
+
+    fn commit(&self, batch: Batch) -> BoxFuture<'_, Result<(), CommitError>> {
+        self.engine.commit(batch)
+    }
+
+    fn reopen(&self) -> BoxFuture<'_, Result<(), OpenError>> {
+        self.engine.reopen()
+    }
+
+    fn durable(&self) -> bool {
+        true
+    }
+}
+
+impl Drop for LetGo {
+    fn drop(&mut self) {
+        let commit = self.commit.lock().unwrap().take().unwrap();
+        self.told.send(commit.shutdown().now_or_never().is_some()).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn l9_8_shutdown_returns_only_once_the_engine_is_let_go_of_so_that_it_can_be_opened_again() {
+    let (told, early) = mpsc::channel();
+    let handle = Arc::new(Mutex::new(None));
+    let engine = LetGo { engine: FaultStore::new(), commit: handle.clone(), told };
+    let commit = GroupCommit::open(Arc::new(engine), CommitConfig::new()).await.unwrap();
+    *handle.lock().unwrap() = Some(commit.clone());
+    commit.shutdown().await;
+    assert_eq!(early.try_recv(), Ok(false), "another open of the store would have found it locked");
+}
+
+#[tokio::test]
+async fn l9_8_two_group_commits_never_run_over_one_engine() {
+    let store = FaultStore::new();
+    let engine = store.arc();
+    let commit = GroupCommit::open(engine.clone(), CommitConfig::new()).await.unwrap();
+    let second = GroupCommit::open(engine.clone(), CommitConfig::new()).await;
+    assert!(matches!(second, Err(CommitOpenError::InUse)), "both would admit");
+    commit.shutdown().await;
+    let commit = GroupCommit::open(engine.clone(), CommitConfig::new()).await.unwrap();
+    drop(commit);
+    settle().await;
+    store.fail_scans(true);
+    assert!(matches!(GroupCommit::open(engine.clone(), CommitConfig::new()).await, Err(CommitOpenError::Scan(_))));
+    store.fail_scans(false);
+    GroupCommit::open(engine, CommitConfig::new()).await.unwrap();
 }
 
 #[tokio::test]

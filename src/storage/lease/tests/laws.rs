@@ -179,6 +179,34 @@ async fn l8_5_a_failed_batch_brings_back_the_streams_that_it_retired() {
 }
 
 #[tokio::test]
+async fn l8_5_a_table_far_over_its_bound_makes_room_too_once_its_streams_are_idle() {
+    let clock = Arc::new(ManualClock::new(START));
+    let mut records = Records::new();
+    for number in 0..100 {
+        records.append(&mut durable(number, Incarnation::new(START, 0), 63));
+    }
+    let store = FaultStore::holding(records);
+    for number in 0..100_u8 {
+        let name = RecordName::of(Table::Receiver, &[number]);
+        store.add_bad(Table::Receiver, BadRecord { name, reason: "a bad sector".into() });
+    }
+    // Each bad record takes a place, so that 200 are taken of 120.
+    let node = Node::on(store, clock, 120).await;
+    let full = Err(LeaseRefused::StreamCapacityExceeded { bound: 120 });
+    node.advance(crate::message::GREATEST_TTL_MS);
+    node.reserve(&stream(0)).await.unwrap();
+    node.advance(TOLERANCE);
+    assert_eq!(node.reserve(&stream(0)).await.unwrap().sequence, 65);
+    node.reserve(&stream(1_000)).await.unwrap();
+    assert!(node.leases.streams() + 100 <= 120);
+    assert_eq!(node.reserve(&stream(0)).await.unwrap().sequence, 66, "in use, and kept");
+    for number in 0..18 {
+        node.reserve(&stream(2_000 + number)).await.unwrap();
+    }
+    assert_eq!(node.reserve(&stream(3_000)).await, full);
+}
+
+#[tokio::test]
 async fn l10_1_the_16385th_stream_fails_closed_and_the_others_go_on() {
     let node = Node::fresh().await;
     let tickets: Vec<_> = (0..SENDER_STREAMS as u64).map(|number| node.leases.reserve(&stream(number), TTL)).collect();
