@@ -164,7 +164,9 @@ pub enum Refusal {
         key: Did,
     },
     /// The stream's record cannot be restored (law L11.2).
-    #[error("the stream {key:?} is unavailable: its record {record} cannot be restored; clear it by that name")]
+    #[error(
+        "the stream {key:?} is unavailable: its record {record} cannot be restored; it stays so as long as this store is used"
+    )]
     StreamUnavailable {
         /// The stream.
         key: Box<StreamKey>,

@@ -202,7 +202,7 @@ pub enum OpenError {
         supported: u32,
     },
     /// Damage that no record can be named for, so that the whole store is refused.
-    #[error("{} is damaged where no record can be named ({reason}): restore a backup and renew it", path.display())]
+    #[error("{} is damaged where no record can be named ({reason}): start on an empty store, which refuses what was issued before it began", path.display())]
     Damaged {
         /// The store's path.
         path: PathBuf,

@@ -110,7 +110,7 @@ pub enum AdmissionOpenError {
     /// A record that every stream relies on cannot be restored.
     #[error(
         "the {what} record {record} cannot be restored ({reason}), and without it no stream is safe from replay: \
-         restore a backup and renew it, or start on an empty store"
+         start on an empty store, which refuses what was issued before it began"
     )]
     Damaged {
         /// `birth` or `floor`.
@@ -157,7 +157,9 @@ impl Request {
 #[non_exhaustive]
 pub enum BoundaryRefusal {
     /// The stream's record cannot be restored (law L11.2).
-    #[error("the stream {key:?} is unavailable: its record {record} cannot be restored; clear it by that name")]
+    #[error(
+        "the stream {key:?} is unavailable: its record {record} cannot be restored; it stays so as long as this store is used"
+    )]
     StreamUnavailable {
         /// The stream.
         key: StreamKey,

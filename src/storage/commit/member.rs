@@ -22,7 +22,7 @@ use crate::storage::{CommitError, Key, RecordName, Table, Write};
 ///
 /// A participant remembers how to undo each transition since the last released batch; [`Stage::batch`] says which
 /// batch a transition is in.
-pub trait Participant: Send + 'static {
+pub(crate) trait Participant: Send + 'static {
     /// Everything staged in batches up to and including `batch` is durable: forget how to undo it.
     fn released(&mut self, batch: BatchNumber);
 
@@ -37,7 +37,7 @@ pub(super) trait Erased: Participant + Any {}
 impl<P: Participant> Erased for P {}
 
 /// Access to one participant's tables. Cheap to clone.
-pub struct Member<P> {
+pub(crate) struct Member<P> {
     handle: Arc<Handle>,
     place: usize,
     tables: PhantomData<fn() -> P>,
@@ -60,7 +60,7 @@ impl<P: Participant> Member<P> {
     /// # Panics
     /// Where `transition` does. Its tables may then be half changed, so group commit stops for good: the gathering
     /// batch fails, no later transition is taken, and the store must be opened anew.
-    pub fn transition<R>(&self, transition: impl FnOnce(&mut P, &mut Stage<'_>) -> R) -> Ticket<R> {
+    pub(crate) fn transition<R>(&self, transition: impl FnOnce(&mut P, &mut Stage<'_>) -> R) -> Ticket<R> {
         let shared = &self.handle.shared;
         let mut guard = shared.lock();
         let State { pipeline, participants, occupancy, unrestorable, scratch, .. } = &mut *guard;
@@ -98,7 +98,7 @@ impl<P: Participant> Member<P> {
     }
 
     /// Looks at the tables as they stand, unreleased changes included, without waiting: for health and tests.
-    pub fn inspect<R>(&self, look: impl FnOnce(&P) -> R) -> R {
+    pub(crate) fn inspect<R>(&self, look: impl FnOnce(&P) -> R) -> R {
         look(tables::<P>(&mut self.handle.shared.lock().participants, self.place))
     }
 }
@@ -127,7 +127,7 @@ impl<P> fmt::Debug for Member<P> {
 }
 
 /// What one transition stages. It counts once the transition returns, in the order of the lock.
-pub struct Stage<'a> {
+pub(crate) struct Stage<'a> {
     batch: BatchNumber,
     occupancy: &'a mut Occupancy,
     mark: usize,
@@ -137,7 +137,7 @@ pub struct Stage<'a> {
 
 impl Stage<'_> {
     /// The batch that what is staged now lands in.
-    pub fn batch(&self) -> BatchNumber {
+    pub(crate) fn batch(&self) -> BatchNumber {
         self.batch
     }
 
@@ -145,31 +145,31 @@ impl Stage<'_> {
     ///
     /// # Errors
     /// [`BudgetExhausted`]: nothing of this call is staged, and no other transition is touched (law L9.7).
-    pub fn put(&mut self, table: Table, key: Key, value: Bytes) -> Result<(), BudgetExhausted> {
+    pub(crate) fn put(&mut self, table: Table, key: Key, value: Bytes) -> Result<(), BudgetExhausted> {
         self.occupancy.put(self.batch, table, &key, value.len())?;
         self.writes.push(Write { table, key, value: Some(value) });
         Ok(())
     }
 
     /// Stages a record's removal. One that is not there is no error.
-    pub fn remove(&mut self, table: Table, key: Key) {
+    pub(crate) fn remove(&mut self, table: Table, key: Key) {
         self.occupancy.remove(self.batch, table, &key);
         self.writes.push(Write { table, key, value: None });
     }
 
     /// Discards everything that this transition staged: for one that is refused half-way.
-    pub fn rewind(&mut self) {
+    pub(crate) fn rewind(&mut self) {
         self.occupancy.rewind(self.mark);
         self.writes.clear();
     }
 
     /// The name of the record of `key`, if it cannot be restored, so that its stream is unavailable (law L11.2).
-    pub fn unavailable(&self, table: Table, key: &[u8]) -> Option<RecordName> {
+    pub(crate) fn unavailable(&self, table: Table, key: &[u8]) -> Option<RecordName> {
         self.unrestorable.find(table, key)
     }
 
     /// How many records of all tables cannot be restored: each takes one place of a table's bound (law L11.2).
-    pub fn unrestorable(&self) -> usize {
+    pub(crate) fn unrestorable(&self) -> usize {
         self.unrestorable.len()
     }
 }

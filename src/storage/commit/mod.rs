@@ -46,6 +46,7 @@ use std::{
 
 use tokio::sync::{Notify, oneshot};
 
+pub(crate) use self::member::{Member, Participant, Stage};
 use self::{
     claim::Claim,
     member::Erased,
@@ -56,7 +57,6 @@ use self::{
 };
 pub use self::{
     config::{Budget, BudgetExhausted, CommitConfig, CommitOpenError, Limit, ReopenError},
-    member::{Member, Participant, Stage},
     ticket::{StoreFailed, Ticket},
 };
 use crate::storage::{CommitError, OpenError, RecordName, Scan, Store, Table, Write};
@@ -65,8 +65,8 @@ use crate::storage::{CommitError, OpenError, RecordName, Scan, Store, Table, Wri
 pub type BatchNumber = u64;
 
 /// Group commit over one store. Cheap to clone. It owns the one lock that serializes all transitions of all members,
-/// and the one task that writes. The task ends, after what is staged has landed, when the last clone and the last
-/// [`Member`] are dropped.
+/// and the one task that writes. The task ends, after what is staged has landed, when the last clone and all of
+/// what was opened on it are dropped.
 #[derive(Clone)]
 pub struct GroupCommit {
     handle: Arc<Handle>,
@@ -185,7 +185,7 @@ impl GroupCommit {
 
     /// Takes what the scan of `table` found. A table of streams has one owner, so a second take gives `None`; the
     /// clock table's records have several, and each gets a copy to pick its own keys from.
-    pub fn take_scan(&self, table: Table) -> Option<Scan> {
+    pub(crate) fn take_scan(&self, table: Table) -> Option<Scan> {
         let mut state = self.handle.shared.lock();
         let place = state.scans.iter().position(|(scanned, _)| *scanned == table)?;
         match table {
@@ -201,12 +201,12 @@ impl GroupCommit {
 
     /// Puts a record that the engine could read into the set of those that cannot be restored, since its owner
     /// cannot decode it, or it is not under its own key (law L11.1). It stays in the store as it is.
-    pub fn set_unrestorable(&self, record: RecordName, reason: &str) {
+    pub(crate) fn set_unrestorable(&self, record: RecordName, reason: &str) {
         self.handle.shared.lock().unrestorable.add(record, reason);
     }
 
     /// Puts a member's tables under the lock. They stay as long as group commit does.
-    pub fn join<P: Participant>(&self, tables: P) -> Member<P> {
+    pub(crate) fn join<P: Participant>(&self, tables: P) -> Member<P> {
         let mut state = self.handle.shared.lock();
         state.participants.push(Box::new(tables));
         Member::new(self.handle.clone(), state.participants.len() - 1)

@@ -72,7 +72,7 @@ pub struct Reservation {
 #[non_exhaustive]
 pub enum LeaseRefused {
     /// The stream's record cannot be restored (law L11.2), or, for a fresh stream, the record of what was removed.
-    #[error("record {record} cannot be restored: clear it with the node stopped")]
+    #[error("record {record} cannot be restored: its stream stays unavailable as long as this store is used")]
     Unavailable {
         /// The record's name.
         record: RecordName,
@@ -84,7 +84,7 @@ pub enum LeaseRefused {
         bound: usize,
     },
     /// The stream's numbering has reached `u64::MAX` (law L8.2).
-    #[error("the stream has used its last sequence: clear its record for a new incarnation")]
+    #[error("the stream has used its last sequence: sign under another key")]
     Exhausted,
     /// The lease would pass the sender table's budget (law L9.7).
     #[error(transparent)]
