@@ -65,8 +65,8 @@ use crate::storage::{CommitError, OpenError, RecordName, Scan, Store, Table, Wri
 pub type BatchNumber = u64;
 
 /// Group commit over one store. Cheap to clone. It owns the one lock that serializes all transitions of all members,
-/// and the one task that writes. The task ends, after what is staged has landed, when the last clone and all of
-/// what was opened on it are dropped.
+/// and the one task that writes. The task ends, after what is staged has landed, when the last clone is dropped,
+/// and all that was opened on it.
 #[derive(Clone)]
 pub struct GroupCommit {
     handle: Arc<Handle>,
