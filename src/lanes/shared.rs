@@ -337,6 +337,12 @@ impl Shared {
         self.outstanding.count() == 0 && self.lock().queues.held().0 == 0
     }
 
+    /// How many streams have unsettled frames.
+    #[cfg(test)]
+    pub(super) fn streams(&self) -> usize {
+        self.lock().routes.len()
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         // No code of others runs under the lock, and the queue core does not panic half-way.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
