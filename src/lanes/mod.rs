@@ -28,13 +28,19 @@
 //! waits for it is held until it expires (law L13.2). When a link ends, what is queued moves to the next one in order;
 //! what was in flight is lost, and nothing is sent again (law L3.8).
 //!
-//! **How it is made.** The pure cores are `scheduler`, `credit`, `queue`, `registry`, `framing` and `backoff`; each
+//! **A change of next hop.** A stream (origin, destination and class) goes by one next hop at a time. Frames for another
+//! one wait, in order, until every earlier frame of the stream has settled, whatever became of it, or until their own
+//! time is over; other streams do not wait with them (law L3.9). A frame lost on the old hop after it was written may
+//! still be on its way there, and arrive after what follows it.
+//!
+//! **How it is made.** The pure cores are `scheduler`, `credit`, `queue`, `routes`, `registry`, `framing` and `backoff`; each
 //! says in its head what its state, transitions and failures are. Around them, `behaviour` and `handler` only decide and
 //! negotiate, inside the swarm; `writer` (one task a link outward) and `reader` (one task an inbound channel) move the
 //! frames beside it. The bytes are in `docs/wire-lanes.md`.
 //!
 //! **Memory.** Outward at most the common bound of [`Config::common_bound`] and one frame more in each lane, and in
-//! each channel of a link a window of frames. Inward, for each connection, at most 8 substreams, each with its credit of
+//! each channel of a link a window of frames. What waits for room or for its stream is held by its caller, or counts
+//! against the credit that it came in under. Inward, for each connection, at most 8 substreams, each with its credit of
 //! frames of the frame limit, one more that is being read, and 16 KiB to read into.
 //!
 //! **Metrics.** `admit_one_sends_total{class, outcome}`, `admit_one_lane_violations_total{violation}`,
@@ -51,10 +57,12 @@ mod handler;
 mod incoming;
 mod origin;
 mod outbound;
+mod passage;
 mod queue;
 mod reader;
 mod registry;
 mod report;
+mod routes;
 mod scheduler;
 mod settlement;
 mod shared;

@@ -1,7 +1,8 @@
 //! A node's own transactions: numbered, signed and queued in one order (law L3.2).
 //!
 //! A send first takes queue room in its lane, in its caller's task, so that a full lane holds up its own callers and
-//! nobody else (law L3.5). Then it goes to the origin's one task, which does the rest in the order in which sends reach
+//! nobody else (law L3.5). Where its stream still has unsettled sends on another next hop, it waits for these first, in
+//! the same way, so that none is numbered that could overtake them (law L3.9). Then it goes to the origin's one task, which does the rest in the order in which sends reach
 //! it: it reads the clock, reserves the sequence, waits until a durable lease covers it (law L8.1), signs, and queues.
 //! Reservations are staged one after another without waiting for their leases, so that one flush serves many, and
 //! signatures are made as leases come; but frames are queued strictly in the order of their reservations, so lane order
@@ -18,6 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{
     outbound::{Outbound, SendRefused},
+    passage::Stream,
     settlement::Settlement,
     shared::Room,
 };
@@ -173,7 +175,8 @@ impl Origin {
         }
         let next_hop = terms.router.next_hop(&destination).ok_or(OriginError::NoRoute { destination })?;
         let within = Duration::from_millis(terms.ttl);
-        let room = terms.outbound.room(next_hop.to_peer_id(), class, length, within).await?;
+        let stream = Stream { origin: Some(terms.origin), destination, class };
+        let room = terms.outbound.room(next_hop.to_peer_id(), stream, length, within).await?;
         let (done, sent) = oneshot::channel();
         let draft = Box::new(Draft { destination, next_hop, class, data, room, done });
         self.requests.send(Request::Send(draft)).await.map_err(|_| OriginError::Stopped)?;

@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 use tower::Service;
 
 use super::{
+    passage::Stream,
     settlement::{LossReason, Lost, Settle, Settlement},
     shared::{Asked, Item, Room, Shared},
 };
@@ -23,6 +24,11 @@ use crate::{
 ///
 /// A frame is accepted when there is room in its lane; until then its caller waits, first come, first served. Calls
 /// take their places in the order in which they are made, not in which their futures are polled.
+///
+/// A frame whose stream (its origin, destination and class) still has unsettled frames on another next hop waits for
+/// these, and those behind it wait for it, so that a stream that changes its next hop keeps its order (law L3.9). It is
+/// not in its lane meanwhile, and holds up no other stream. Its time to be written runs on. With an inbound credit it
+/// counts as accepted, since that credit bounds how many wait; without one, its caller waits.
 #[derive(Debug, Clone)]
 pub struct Outbound {
     shared: Arc<Shared>,
@@ -80,19 +86,19 @@ impl Outbound {
         ended
     }
 
-    /// Takes room for a frame of `bytes` to `peer`, waiting at most `within` for it.
+    /// Takes room for a frame of `stream` of `bytes` to `peer`, waiting at most `within` for the stream and for the room.
     pub(crate) async fn room(
         &self,
         peer: PeerId,
-        class: Class,
+        stream: Stream,
         bytes: usize,
         within: Duration,
     ) -> Result<Room, SendRefused> {
         let deadline = self.shared.clock.monotonic().saturating_add(within);
-        match self.shared.reserve(&peer, class, bytes, deadline) {
+        match self.shared.reserve(&peer, stream, bytes, deadline) {
             Asked::Now(room) => Ok(room),
             Asked::Waiting { id, told } => {
-                let mut line = Line { place: Some((peer, class, id)), shared: Arc::clone(&self.shared), told };
+                let mut line = Line { place: Some((peer, stream.class, id)), shared: Arc::clone(&self.shared), told };
                 Ok(std::future::poll_fn(|context| line.poll(context)).await?)
             }
             Asked::PeersFull => Err(SendRefused::TooManyPeers { bound: self.shared.config.limits.peers }),
@@ -118,10 +124,10 @@ impl Outbound {
             return Sending(State::Done(Some(Err(FrameTooLarge { length, limit }.into()))));
         }
         let peer = frame.payload.next_hop.to_peer_id();
-        let class = frame.class;
+        let (class, stream) = (frame.class, Stream::of(&frame));
         let (item, settlement) = self.item(frame);
         let bound = self.shared.peer_bound(&item);
-        Sending(match self.shared.offer(&peer, item) {
+        Sending(match self.shared.offer(&peer, stream, item) {
             Asked::Now(()) => State::Done(Some(Ok(settlement))),
             Asked::Waiting { id, told } => {
                 let line = Line { place: Some((peer, class, id)), shared: Arc::clone(&self.shared), told };

@@ -1,6 +1,7 @@
 //! What waits to be written: per peer four lanes, bounded in items and bytes, under a common bound (law L3.7).
 //!
-//! **State.** Each lane has a queue of items, room taken and not filled yet, and a line of callers that wait for room.
+//! **State.** Each lane has a queue of items, room taken and not filled yet, a line of callers that wait for room, and
+//! aside from the line those that may not stand in it yet, since their stream has frames on another hop (law L3.9).
 //! An item takes room from when it is let in until it is popped, expires or is drained. All deadlines stand in one
 //! ordered table.
 //!
@@ -8,11 +9,14 @@
 //! given up by [`Queues::fill`] or [`Queues::release`]. A line is first come, first served, and nobody passes it:
 //! whoever finds someone waiting waits too. Whenever room in a lane comes free, its line is let in as far as it fits.
 //! Items leave in the order in which they were let in, a reserved one in the order in which it was filled.
-//! [`Queues::expire`] removes what is past its deadline, queued or in line.
+//! [`Queues::set_aside`] keeps one back until [`Queues::join`] puts it at the end of the line, or lets it in; meanwhile
+//! it takes no room and holds up nobody.
+//! [`Queues::expire`] removes what is past its deadline, queued, in line or aside.
 //!
 //! **Bounds.** Items and bytes per lane, items and bytes in all, and peers. A lane that holds nothing lets one item in
 //! whatever the common bound says, so one peer's backlog never shuts another out (law L3.5); the common bound is
-//! therefore exceeded by at most one item a lane. Lines are bounded by their callers, who hold what they wait with.
+//! therefore exceeded by at most one item a lane. Lines, and what is aside, are bounded by their callers, who hold what
+//! they wait with.
 //!
 //! **Failures.** A new peer past the bound on peers is refused with what it came with. Nothing is dropped in silence:
 //! what leaves other than by `pop` is handed back.
@@ -51,6 +55,7 @@ pub(crate) struct Queues<P, T, N> {
 struct Lane<T, N> {
     queued: VecDeque<Queued<T>>,
     line: VecDeque<Waiting<T, N>>,
+    aside: BTreeMap<u64, Waiting<T, N>>,
     items: usize,
     bytes: usize,
 }
@@ -157,6 +162,35 @@ impl<P: Clone + Eq + Hash, T, N> Queues<P, T, N> {
         Entry::Waiting(self.stand_in_line(peer, class, bytes, deadline, None, notify()))
     }
 
+    /// Keeps an item of `bytes`, or with none a wish for room, aside under `name` until it joins the line or `deadline`
+    /// comes. Handed back past the bound on peers.
+    pub(crate) fn set_aside(
+        &mut self,
+        peer: &P,
+        class: Class,
+        name: u64,
+        (bytes, deadline): (usize, Duration),
+        item: Option<T>,
+        notify: N,
+    ) -> Result<(), (Option<T>, N)> {
+        if !self.knows_or_may_add(peer) {
+            return Err((item, notify));
+        }
+        if let Some(lane) = self.lane(peer, class) {
+            lane.aside.insert(name, Waiting { id: name, deadline, bytes, item, notify });
+            self.deadlines.insert((deadline, name), (peer.clone(), class));
+        }
+        Ok(())
+    }
+
+    /// Puts what was kept aside at the end of the line, or lets it in. Nothing, if it is not aside any more.
+    pub(crate) fn join(&mut self, peer: &P, class: Class, name: u64, let_in: &mut Vec<LetIn<P, N>>) {
+        let Some(lane) = self.lane(peer, class) else { return };
+        let Some(waiting) = lane.aside.remove(&name) else { return };
+        lane.line.push_back(waiting);
+        self.let_in(peer, class, let_in);
+    }
+
     /// Queues `item` in room taken before.
     pub(crate) fn fill(&mut self, room: Reserved<P>, deadline: Duration, item: T) {
         self.push(&room.peer, room.class, room.bytes, deadline, item);
@@ -175,7 +209,7 @@ impl<P: Clone + Eq + Hash, T, N> Queues<P, T, N> {
         Some(queued.item)
     }
 
-    /// Leaves the line. What stood there, unless it was let in or removed before.
+    /// Leaves the line, or what is aside. What stood there, unless it was let in or removed before.
     pub(crate) fn cancel(
         &mut self,
         peer: &P,
@@ -183,15 +217,13 @@ impl<P: Clone + Eq + Hash, T, N> Queues<P, T, N> {
         id: u64,
         let_in: &mut Vec<LetIn<P, N>>,
     ) -> Option<Removed<T, N>> {
-        let lane = self.lane(peer, class)?;
-        let place = lane.line.iter().position(|waiting| waiting.id == id)?;
-        let waiting = lane.line.remove(place)?;
+        let waiting = self.lane(peer, class)?.remove_waiting(id)?;
         self.deadlines.remove(&(waiting.deadline, id));
         self.let_in(peer, class, let_in);
         Some(Removed::Waiting { item: waiting.item, notify: waiting.notify })
     }
 
-    /// Removes the item, queued or in line, whose deadline is the earliest at or before `now`. Called until `None`.
+    /// Removes the item, queued or waiting, whose deadline is the earliest at or before `now`. Called until `None`.
     pub(crate) fn expire(&mut self, now: Duration, let_in: &mut Vec<LetIn<P, N>>) -> Option<(P, Class, Removed<T, N>)> {
         let earliest = self.deadlines.first_entry().filter(|entry| entry.key().0 <= now)?;
         let ((_, id), (peer, class)) = earliest.remove_entry();
@@ -201,18 +233,17 @@ impl<P: Clone + Eq + Hash, T, N> Queues<P, T, N> {
             self.give_room(&peer, class, queued.bytes, let_in);
             return Some((peer, class, Removed::Queued(queued.item)));
         }
-        let place = lane.line.iter().position(|waiting| waiting.id == id)?;
-        let waiting = lane.line.remove(place)?;
+        let waiting = lane.remove_waiting(id)?;
         self.let_in(&peer, class, let_in);
         Some((peer, class, Removed::Waiting { item: waiting.item, notify: waiting.notify }))
     }
 
-    /// The earliest deadline of anything queued or in line.
+    /// The earliest deadline of anything queued or waiting.
     pub(crate) fn next_deadline(&self) -> Option<Duration> {
         self.deadlines.keys().next().map(|(deadline, _)| *deadline)
     }
 
-    /// Removes everything queued and in line for `peer`, in order. Room that was taken stays taken.
+    /// Removes everything queued and waiting for `peer`, in order. Room that was taken stays taken.
     pub(crate) fn drain(&mut self, peer: &P) -> Vec<Removed<T, N>> {
         let mut removed = Vec::new();
         let Some(lanes) = self.peers.get_mut(peer) else { return removed };
@@ -225,7 +256,8 @@ impl<P: Clone + Eq + Hash, T, N> Queues<P, T, N> {
                 self.bytes -= queued.bytes;
                 removed.push(Removed::Queued(queued.item));
             }
-            for waiting in lane.line.drain(..) {
+            let aside = std::mem::take(&mut lane.aside).into_values();
+            for waiting in lane.line.drain(..).chain(aside) {
                 self.deadlines.remove(&(waiting.deadline, waiting.id));
                 removed.push(Removed::Waiting { item: waiting.item, notify: waiting.notify });
             }
@@ -239,12 +271,12 @@ impl<P: Clone + Eq + Hash, T, N> Queues<P, T, N> {
         self.peers.get(peer).map_or([false; LANES], |lanes| lanes.each_ref().map(|lane| !lane.queued.is_empty()))
     }
 
-    /// Whether anything is queued for `peer`, or room for it is taken.
+    /// Whether anything is queued for `peer` or waits for room, or room for it is taken.
     pub(crate) fn has_work(&self, peer: &P) -> bool {
         self.peers.contains_key(peer)
     }
 
-    /// The peers that anything is queued for, or room taken for.
+    /// The peers that anything is queued for or waits for, or room taken for.
     pub(crate) fn peers(&self) -> impl Iterator<Item = &P> {
         self.peers.keys()
     }
@@ -349,12 +381,13 @@ impl<P: Clone + Eq + Hash, T, N> Queues<P, T, N> {
     }
 
     fn forget_if_empty(&mut self, peer: &P) {
-        if self.peers.get(peer).is_some_and(|lanes| lanes.iter().all(|lane| lane.items == 0 && lane.line.is_empty())) {
+        if self.peers.get(peer).is_some_and(|lanes| lanes.iter().all(Lane::is_empty)) {
             self.peers.remove(peer);
         }
     }
 
-    fn name(&mut self) -> u64 {
+    /// A name that none had before, greater than all of them.
+    pub(crate) fn name(&mut self) -> u64 {
         self.next_id += 1;
         self.next_id
     }
@@ -362,7 +395,19 @@ impl<P: Clone + Eq + Hash, T, N> Queues<P, T, N> {
 
 impl<T, N> Lane<T, N> {
     fn new() -> Self {
-        Self { queued: VecDeque::new(), line: VecDeque::new(), items: 0, bytes: 0 }
+        Self { queued: VecDeque::new(), line: VecDeque::new(), aside: BTreeMap::new(), items: 0, bytes: 0 }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.items == 0 && self.line.is_empty() && self.aside.is_empty()
+    }
+
+    fn remove_waiting(&mut self, id: u64) -> Option<Waiting<T, N>> {
+        if let Some(waiting) = self.aside.remove(&id) {
+            return Some(waiting);
+        }
+        let place = self.line.iter().position(|waiting| waiting.id == id)?;
+        self.line.remove(place)
     }
 
     fn fits(&self, bytes: usize, limits: &Limits, all_items: usize, all_bytes: usize) -> bool {
@@ -479,10 +524,54 @@ mod tests {
         assert_eq!((queues.held(), queues.has_work(&1)), ((0, 0), false));
     }
 
+    #[test]
+    fn l3_9_what_is_aside_takes_no_room_and_joins_the_end_of_the_line() {
+        let mut queues = Small::new(LIMITS);
+        let aside = queues.name();
+        assert_eq!(queues.set_aside(&1, Class::E2e, aside, (10, LATER), Some(0), 0), Ok(()));
+        assert_eq!((queues.held(), queues.has_work(&1), queues.ready(&1)), ((0, 0), true, [false; LANES]));
+        for item in 1..4 {
+            assert_eq!(offer(&mut queues, 1, Class::E2e, 10, item), Entry::Now(()), "it holds up nobody");
+        }
+        assert!(matches!(offer(&mut queues, 1, Class::E2e, 10, 4), Entry::Waiting(_)));
+        let mut let_in = Vec::new();
+        queues.join(&1, Class::E2e, aside, &mut let_in);
+        assert_eq!(let_in, []);
+        let order: Vec<_> = std::iter::from_fn(|| queues.pop(&1, Class::E2e, &mut let_in)).collect();
+        assert_eq!(order, [1, 2, 3, 4, 0]);
+        assert_eq!(let_in.iter().map(|one| one.notify).collect::<Vec<_>>(), [4, 0]);
+    }
+
+    #[test]
+    fn l3_9_what_is_aside_ends_by_its_deadline_by_its_caller_or_with_its_peer() {
+        let mut queues = Small::new(LIMITS);
+        let mut let_in = Vec::new();
+        let names: Vec<u64> = (0..3)
+            .map(|item| {
+                let (name, deadline) = (queues.name(), Duration::from_secs(1 + u64::from(item)));
+                assert_eq!(queues.set_aside(&1, Class::E2e, name, (10, deadline), Some(item), item), Ok(()));
+                name
+            })
+            .collect();
+        let gone = |item| Removed::Waiting { item: Some(item), notify: item };
+        assert_eq!(queues.expire(Duration::from_secs(1), &mut let_in), Some((1, Class::E2e, gone(0))));
+        assert_eq!(queues.cancel(&1, Class::E2e, names[1], &mut let_in), Some(gone(1)));
+        assert_eq!(queues.drain(&1), [gone(2)]);
+        queues.join(&1, Class::E2e, names[2], &mut let_in);
+        assert_eq!((let_in.len(), queues.has_work(&1), queues.next_deadline()), (0, false, None));
+        // A third peer is past the bound.
+        offer(&mut queues, 1, Class::E2e, 1, 1);
+        offer(&mut queues, 2, Class::E2e, 1, 2);
+        let name = queues.name();
+        assert_eq!(queues.set_aside(&3, Class::E2e, name, (1, LATER), Some(3), 3), Err((Some(3), 3)));
+    }
+
     #[derive(Debug, Clone)]
     enum Step {
         Offer { peer: u8, class: Class, bytes: usize, deadline: u64 },
         Reserve { peer: u8, class: Class, bytes: usize },
+        SetAside { peer: u8, class: Class, bytes: usize, deadline: u64, item: bool },
+        Join(u8),
         Fill(u8),
         Release(u8),
         Pop { peer: u8, class: Class },
@@ -498,6 +587,10 @@ mod tests {
                 .prop_map(|(peer, class, bytes, deadline)| Step::Offer { peer, class, bytes, deadline }),
             2 => (0..3_u8, class.clone(), 1..60_usize)
                 .prop_map(|(peer, class, bytes)| Step::Reserve { peer, class, bytes }),
+            2 => (0..3_u8, class.clone(), 1..60_usize, 1..50_u64, any::<bool>()).prop_map(
+                |(peer, class, bytes, deadline, item)| Step::SetAside { peer, class, bytes, deadline, item }
+            ),
+            2 => any::<u8>().prop_map(Step::Join),
             2 => any::<u8>().prop_map(Step::Fill),
             1 => any::<u8>().prop_map(Step::Release),
             3 => (0..3_u8, class).prop_map(|(peer, class)| Step::Pop { peer, class }),
@@ -517,6 +610,7 @@ mod tests {
             let (mut next, mut now, mut gone, mut inside) = (0_u32, 0_u64, Vec::new(), Vec::new());
             let mut rooms: Vec<Reserved<u8>> = Vec::new();
             let mut waiting: Vec<(u8, Class, u64)> = Vec::new();
+            let mut aside: Vec<(u8, Class, u64)> = Vec::new();
             let mut model: HashMap<(u8, u8), VecDeque<u32>> = HashMap::new();
             let place: std::cell::RefCell<HashMap<u32, (u8, Class)>> = Default::default();
             for step in steps {
@@ -548,6 +642,26 @@ mod tests {
                             Entry::PeersFull(()) => {}
                         }
                     }
+                    Step::SetAside { peer, class, bytes, deadline, item } => {
+                        next += 1;
+                        let name = queues.name();
+                        let (held, terms) = (queues.held(), (bytes, Duration::from_secs(now + deadline)));
+                        let kept = queues.set_aside(&peer, class, name, terms, item.then_some(next), next);
+                        prop_assert_eq!(queues.held(), held, "it takes no room");
+                        place.borrow_mut().insert(next, (peer, class));
+                        match kept {
+                            Ok(()) => {
+                                inside.extend(item.then_some(next));
+                                waiting.push((peer, class, name));
+                                aside.push((peer, class, name));
+                            }
+                            Err(back) => prop_assert_eq!(back, (item.then_some(next), next)),
+                        }
+                    }
+                    Step::Join(choice) if !aside.is_empty() => {
+                        let (peer, class, name) = aside.swap_remove(usize::from(choice) % aside.len());
+                        queues.join(&peer, class, name, &mut let_in);
+                    }
                     Step::Fill(choice) if !rooms.is_empty() => {
                         next += 1;
                         let room = rooms.swap_remove(usize::from(choice) % rooms.len());
@@ -578,7 +692,7 @@ mod tests {
                         prop_assert!(queues.next_deadline().is_none_or(|next| next > Duration::from_secs(now)));
                     }
                     Step::Drain(peer) => removed.extend(queues.drain(&peer)),
-                    Step::Fill(_) | Step::Release(_) | Step::Cancel(_) => {}
+                    Step::Join(_) | Step::Fill(_) | Step::Release(_) | Step::Cancel(_) => {}
                 }
                 // Let in before removed: an item may be let in and expire within one step.
                 for one in let_in {
@@ -608,7 +722,7 @@ mod tests {
                     prop_assert!(lane.items <= 1 || lane.bytes <= LIMITS.lane_bytes);
                     prop_assert!(lane.items > 0 || lane.line.is_empty());
                 }
-                let entries = lanes().map(|lane| lane.queued.len() + lane.line.len()).sum::<usize>();
+                let entries = lanes().map(|lane| lane.queued.len() + lane.line.len() + lane.aside.len()).sum::<usize>();
                 prop_assert_eq!(queues.deadlines.len(), entries);
             }
             while let Some(room) = rooms.pop() {

@@ -10,6 +10,7 @@ use std::{
 
 use tokio::sync::{Notify, oneshot};
 
+use super::passage::Passage;
 use crate::{link::CreditGuard, message::Class};
 
 /// Why a send was lost. Nothing is sent again.
@@ -118,6 +119,7 @@ pub(crate) struct Settle {
     fate: Fate,
     /// The inbound copy's credit, of a forwarded frame: given back when this send settles, either way (law L3.4).
     inbound: Option<CreditGuard>,
+    passage: Option<Passage>,
     outstanding: Arc<Outstanding>,
 }
 
@@ -130,7 +132,14 @@ impl Settle {
         let (answer, settlement) = oneshot::channel();
         outstanding.count.fetch_add(1, Ordering::AcqRel);
         let outstanding = Arc::clone(outstanding);
-        (Self { answer: Some(answer), class, fate: Fate::NeverWritten, inbound, outstanding }, Settlement(settlement))
+        let settle =
+            Self { answer: Some(answer), class, fate: Fate::NeverWritten, inbound, passage: None, outstanding };
+        (settle, Settlement(settlement))
+    }
+
+    /// From now on its stream knows of it.
+    pub(crate) fn holds(&mut self, passage: Passage) {
+        self.passage = Some(passage);
     }
 
     /// From now on its bytes may be on their way.
@@ -180,6 +189,8 @@ impl Drop for Settle {
         let fate = self.fate;
         self.settle(Err(Lost { reason: LossReason::Shutdown, fate }));
         self.inbound = None;
+        // What it lets go is counted itself, so that a drain does not end in between.
+        self.passage = None;
         self.outstanding.count.fetch_sub(1, Ordering::AcqRel);
         self.outstanding.changed.notify_waiters();
     }

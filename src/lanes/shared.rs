@@ -13,7 +13,9 @@ use tokio::sync::oneshot;
 
 use super::{
     config::Config,
+    passage::{Passage, Stream},
     queue::{Entry, LetIn, Queues, Removed, Reserved},
+    routes::Routes,
     scheduler::{LANES, Ready},
     settlement::{LossReason, Lost, Outstanding, Settle},
 };
@@ -32,11 +34,13 @@ pub(crate) struct Item {
     pub(crate) settle: Settle,
 }
 
-/// How one who waits for room is told.
+/// How one who waits for room, or for its stream, is told.
 #[derive(Debug)]
 pub(crate) enum Waiter {
     Frame(oneshot::Sender<Result<(), Lost>>),
-    Room(oneshot::Sender<Result<Room, Lost>>),
+    Room(oneshot::Sender<Result<Room, Lost>>, Option<Passage>),
+    /// Nobody asks: the frame was accepted before.
+    Accepted,
 }
 
 /// What became of an offer of a frame, or of a wish for room.
@@ -62,6 +66,8 @@ pub(crate) enum Phase {
 #[derive(Debug)]
 pub(crate) struct Room {
     reserved: Option<Reserved<PeerId>>,
+    /// What the frame that will fill it goes on with.
+    passage: Option<Passage>,
     peer: PeerId,
     shared: Arc<Shared>,
 }
@@ -78,6 +84,7 @@ pub(crate) struct Shared {
 #[derive(Debug)]
 struct State {
     queues: Queues<PeerId, Item, Waiter>,
+    routes: Routes<Stream, PeerId>,
     /// The links that write, by peer.
     links: HashMap<PeerId, Arc<AtomicWaker>>,
     /// Peers with work and no link, for the behaviour to look at.
@@ -91,6 +98,7 @@ impl Shared {
     pub(crate) fn new(config: Config, clock: Arc<dyn Clock>) -> Self {
         let state = State {
             queues: Queues::new(config.limits),
+            routes: Routes::new(),
             links: HashMap::new(),
             wanting: HashSet::new(),
             armed: None,
@@ -99,8 +107,11 @@ impl Shared {
         Self { config, clock, outstanding: Arc::default(), behaviour: AtomicWaker::new(), state: Mutex::new(state) }
     }
 
-    /// Queues a frame, or puts it in line.
-    pub(crate) fn offer(&self, peer: &PeerId, item: Item) -> Asked<(), ()> {
+    /// Queues a frame of `stream`, puts it in line, or sets it aside until its stream may go to `peer`.
+    ///
+    /// One set aside that holds a credit is accepted at once, so that it holds up no other stream of the channel that
+    /// it came on: that credit bounds how many there are.
+    pub(crate) fn offer(self: &Arc<Self>, peer: &PeerId, stream: Stream, mut item: Item) -> Asked<(), ()> {
         let (class, bytes, deadline) = (item.class, item.bytes, item.deadline);
         let mut state = self.lock();
         if state.phase != Phase::Open {
@@ -114,7 +125,24 @@ impl Shared {
             item.settle.abandon();
             return Asked::PeersFull;
         }
+        let (goes, name, passage) = self.enter(&mut state, stream, peer);
+        item.settle.holds(passage);
         let mut told = None;
+        if !goes {
+            let forwarded = item.settle.is_forward();
+            let notify = if forwarded { Waiter::Accepted } else { Waiter::Frame(teller(&mut told)) };
+            return match state.queues.set_aside(peer, class, name, (bytes, deadline), Some(item), notify) {
+                Ok(()) => {
+                    self.queued(state, peer, deadline);
+                    if forwarded { Asked::Now(()) } else { Asked::Waiting { id: name, told } }
+                }
+                Err((item, _)) => {
+                    drop(state);
+                    item.into_iter().for_each(|item| item.settle.abandon());
+                    Asked::PeersFull
+                }
+            };
+        }
         match state.queues.offer(peer, class, bytes, deadline, item, || Waiter::Frame(teller(&mut told))) {
             Entry::Now(()) => {
                 self.queued(state, peer, deadline);
@@ -139,21 +167,38 @@ impl Shared {
         if item.settle.is_forward() { peers.div_ceil(2) } else { peers }
     }
 
-    /// Takes room for a frame of `bytes`, or stands in line for it.
+    /// Takes room for a frame of `stream` of `bytes`, stands in line for it, or is set aside until the stream may go to
+    /// `peer`.
     pub(crate) fn reserve(
         self: &Arc<Self>,
         peer: &PeerId,
-        class: Class,
+        stream: Stream,
         bytes: usize,
         deadline: Duration,
     ) -> Asked<Room, Room> {
+        // Before the lock, so that it is dropped after it.
+        let mut passage;
         let mut state = self.lock();
         if state.phase != Phase::Open {
             return Asked::Shutdown;
         }
+        let (goes, name, entered) = self.enter(&mut state, stream, peer);
+        passage = Some(entered);
         let mut told = None;
-        match state.queues.reserve(peer, class, bytes, deadline, || Waiter::Room(teller(&mut told))) {
-            Entry::Now(reserved) => Asked::Now(self.room(*peer, reserved)),
+        if !goes {
+            let notify = Waiter::Room(teller(&mut told), passage.take());
+            let terms = (bytes, deadline);
+            if let Err(refused) = state.queues.set_aside(peer, stream.class, name, terms, None, notify) {
+                drop(state);
+                drop(refused);
+                return Asked::PeersFull;
+            }
+            self.queued(state, peer, deadline);
+            return Asked::Waiting { id: name, told };
+        }
+        let notify = || Waiter::Room(teller(&mut told), passage.take());
+        match state.queues.reserve(peer, stream.class, bytes, deadline, notify) {
+            Entry::Now(reserved) => Asked::Now(self.room(*peer, reserved, passage.take())),
             Entry::Waiting(id) => {
                 self.arm(&mut state, deadline);
                 Asked::Waiting { id, told }
@@ -162,10 +207,24 @@ impl Shared {
         }
     }
 
+    /// A frame of `stream` settled or was given up. Those that waited for it join their lanes.
+    pub(super) fn leave(self: &Arc<Self>, stream: &Stream, name: u64) {
+        let (mut released, mut let_in) = (Vec::new(), Vec::new());
+        let mut state = self.lock();
+        let Some(peer) = state.routes.leave(stream, name, &mut released) else { return };
+        for name in released {
+            state.queues.join(&peer, stream.class, name, &mut let_in);
+        }
+        self.wake(state, &peer);
+        self.tell(let_in);
+    }
+
     /// Leaves the line, if still in it; a frame that stood there is gone unsent.
     pub(crate) fn cancel(self: &Arc<Self>, peer: &PeerId, class: Class, id: u64) {
         let mut let_in = Vec::new();
-        let removed = self.lock().queues.cancel(peer, class, id, &mut let_in);
+        let mut state = self.lock();
+        let removed = state.queues.cancel(peer, class, id, &mut let_in);
+        self.wake_for(state, peer, &let_in);
         if let Some(Removed::Waiting { item: Some(item), .. }) = removed {
             item.settle.abandon();
         }
@@ -231,15 +290,30 @@ impl Shared {
 
     /// Settles as lost what is past its time, and says when to look again.
     pub(crate) fn expire(self: &Arc<Self>, now: Duration) -> Option<Duration> {
-        let (mut let_in, mut expired) = (Vec::new(), Vec::new());
+        let (mut let_in, mut expired, mut woken) = (Vec::new(), Vec::new(), Vec::new());
         let mut state = self.lock();
-        while let Some((peer, _, removed)) = state.queues.expire(now, &mut let_in) {
-            let connected = state.links.contains_key(&peer);
-            expired.push((removed, connected));
+        loop {
+            let before = let_in.len();
+            let Some((peer, _, removed)) = state.queues.expire(now, &mut let_in) else { break };
+            let link = state.links.get(&peer).map(Arc::clone);
+            expired.push((removed, link.is_some()));
+            if let_in.len() > before {
+                match link {
+                    Some(link) => woken.push(link),
+                    None => {
+                        state.wanting.insert(peer);
+                    }
+                }
+            }
         }
+        let wanted = !state.wanting.is_empty();
         state.armed = state.queues.next_deadline();
         let next = state.armed;
         drop(state);
+        if wanted {
+            self.behaviour.wake();
+        }
+        woken.iter().for_each(|link: &Arc<AtomicWaker>| link.wake());
         self.tell(let_in);
         for (removed, connected) in expired {
             let reason = match &removed {
@@ -283,18 +357,42 @@ impl Shared {
         self.outstanding.count() == 0 && self.lock().queues.held().0 == 0
     }
 
+    /// How many streams have unsettled frames.
+    #[cfg(test)]
+    pub(super) fn streams(&self) -> usize {
+        self.lock().routes.len()
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         // No code of others runs under the lock, and the queue core does not panic half-way.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn room(self: &Arc<Self>, peer: PeerId, reserved: Reserved<PeerId>) -> Room {
-        Room { reserved: Some(reserved), peer, shared: Arc::clone(self) }
+    fn room(self: &Arc<Self>, peer: PeerId, reserved: Reserved<PeerId>, passage: Option<Passage>) -> Room {
+        Room { reserved: Some(reserved), passage, peer, shared: Arc::clone(self) }
+    }
+
+    /// Takes a frame into its stream: whether it may go to `peer` now, its name, and what it is to hold meanwhile.
+    fn enter(self: &Arc<Self>, state: &mut State, stream: Stream, peer: &PeerId) -> (bool, u64, Passage) {
+        let name = state.queues.name();
+        let goes = state.routes.enter(stream, peer, name);
+        (goes, name, Passage::new(stream, name, Arc::downgrade(self)))
     }
 
     /// Wakes whoever writes what was queued for `peer`, or has to find a way to it.
     fn queued(&self, mut state: MutexGuard<'_, State>, peer: &PeerId, deadline: Duration) {
         self.arm(&mut state, deadline);
+        self.wake(state, peer);
+    }
+
+    /// As [`Shared::wake`], if anyone was let in.
+    fn wake_for(&self, state: MutexGuard<'_, State>, peer: &PeerId, let_in: &[LetIn<PeerId, Waiter>]) {
+        if !let_in.is_empty() {
+            self.wake(state, peer);
+        }
+    }
+
+    fn wake(&self, mut state: MutexGuard<'_, State>, peer: &PeerId) {
         match state.links.get(peer).map(Arc::clone) {
             Some(link) => {
                 drop(state);
@@ -320,13 +418,13 @@ impl Shared {
     fn tell(self: &Arc<Self>, let_in: Vec<LetIn<PeerId, Waiter>>) {
         for LetIn { notify, room } in let_in {
             match (notify, room) {
-                (Waiter::Room(teller), Some(reserved)) => {
-                    let room = self.room(*reserved.peer(), reserved);
+                (Waiter::Room(teller, passage), Some(reserved)) => {
+                    let room = self.room(*reserved.peer(), reserved, passage);
                     drop(teller.send(Ok(room)));
                 }
                 // A caller that just went away leaves its frame queued: it was accepted.
                 (Waiter::Frame(teller), _) => drop(teller.send(Ok(()))),
-                (Waiter::Room(_), None) => {}
+                (Waiter::Room(..), None) | (Waiter::Accepted, _) => {}
             }
         }
     }
@@ -349,8 +447,9 @@ pub(crate) struct Taken {
 
 impl Room {
     /// Queues a frame in this room. After a shutdown it is lost at once.
-    pub(crate) fn fill(mut self, item: Item) {
+    pub(crate) fn fill(mut self, mut item: Item) {
         let deadline = item.deadline;
+        self.passage.take().into_iter().for_each(|passage| item.settle.holds(passage));
         let mut state = self.shared.lock();
         let reserved = if state.phase == Phase::Closed { None } else { self.reserved.take() };
         match reserved {
@@ -370,7 +469,9 @@ impl Drop for Room {
     fn drop(&mut self) {
         let Some(reserved) = self.reserved.take() else { return };
         let mut let_in = Vec::new();
-        self.shared.lock().queues.release(reserved, &mut let_in);
+        let mut state = self.shared.lock();
+        state.queues.release(reserved, &mut let_in);
+        self.shared.wake_for(state, &self.peer, &let_in);
         self.shared.tell(let_in);
         self.shared.outstanding.changed.notify_waiters();
     }
@@ -387,13 +488,14 @@ fn lose(removed: Removed<Item, Waiter>, reason: LossReason) {
     match removed {
         Removed::Queued(item) => item.settle.lost(reason),
         Removed::Waiting { item, notify } => {
-            if let Some(item) = item {
-                item.settle.abandon();
-            }
             let lost = Lost::never_written(reason);
-            match notify {
-                Waiter::Frame(teller) => drop(teller.send(Err(lost))),
-                Waiter::Room(teller) => drop(teller.send(Err(lost))),
+            match (item, notify) {
+                (item, Waiter::Accepted) => item.into_iter().for_each(|item| item.settle.lost(reason)),
+                (item, Waiter::Frame(teller)) => {
+                    item.into_iter().for_each(|item| item.settle.abandon());
+                    let _ = teller.send(Err(lost));
+                }
+                (_, Waiter::Room(teller, _)) => drop(teller.send(Err(lost))),
             }
         }
     }

@@ -5,6 +5,8 @@ mod links;
 mod loss;
 mod order;
 mod origin;
+mod reroute;
+mod reroute_failure;
 mod serve;
 mod support;
 

@@ -8,7 +8,7 @@ use std::{
 
 use admit_one::{
     clock::SystemClock,
-    identity::{Did, KeySigner, Proof, Signature, Signer},
+    identity::{Did, KeySigner, Proof, Signature, Signer, Slot},
     lanes::{Behaviour, Config, DEFAULT_PROTOCOL, Event, Inbound, Incoming, Outbound},
     link::{Arrival, Frame},
     message::{Class, Content, FRAME_LIMIT, Incarnation, Kind, Payload, Transaction, TxId},
@@ -348,6 +348,14 @@ pub fn frame_within(next_hop: Did, class: Class, sequence: u64, length: usize, w
     let transaction = Transaction { content, proof: proof.clone() };
     let payload = Payload { transaction, next_hop, hop_budget: 0, proof };
     Frame { payload, class, write_within, inbound: None }
+}
+
+/// A frame of the stream from `origin` to `destination`, by way of `next_hop`.
+pub fn frame_by(next_hop: Did, origin: Did, destination: Did, class: Class, sequence: u64) -> Frame {
+    let mut frame = frame(next_hop, class, sequence, 10);
+    frame.payload.transaction.proof.slot = Slot::Own(origin);
+    frame.payload.transaction.content.destination = destination;
+    frame
 }
 
 /// The class and sequence of a frame that came in.
