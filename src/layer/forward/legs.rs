@@ -1,16 +1,12 @@
 //! Which next hop a stream's frames are with: a stream changes it only once none is left on the old one (law L3.9).
 //!
-//! **State.** For each stream with frames handed over that have not settled: their next hop, how many they are, and
-//! whether somebody waited for their end in vain.
+//! **State.** For each stream with frames handed over that have not settled: their next hop, and how many they are.
 //!
 //! **Transitions.** A frame enters a leg at once if its stream has no frame with another next hop, else it waits until
 //! the last of those settled. The table says so to all who wait whenever a stream's last frame left. Leaving is
 //! dropping [`OnLeg`], which travels with the frame.
 //!
-//! **Failures.** A caller waits only so long, and says so by [`Legs::give_up`]: from then on the stream's frames for
-//! another next hop are turned away at once, until the leg has ended after all. So one stream whose old next hop keeps
-//! its frames to itself holds those of others, behind it in its channel, up once and no more. Entries are bounded by
-//! the frames handed over.
+//! **Failures.** None. Waiting is bounded by the caller's delivery bound, and entries by the frames handed over.
 
 use std::{
     collections::HashMap,
@@ -35,7 +31,6 @@ struct Table {
 struct Leg {
     next_hop: Did,
     frames: usize,
-    given_up: bool,
 }
 
 /// A frame's place on its stream's leg, left when dropped.
@@ -46,43 +41,28 @@ pub(super) struct OnLeg {
 }
 
 impl Legs {
-    /// Waits until no frame of `stream` is with another next hop, and enters. `None` once somebody gave that up.
-    pub(super) async fn enter(&self, stream: StreamKey, next_hop: Did) -> Option<OnLeg> {
+    /// Waits until no frame of `stream` is with another next hop, and enters.
+    pub(super) async fn enter(&self, stream: StreamKey, next_hop: Did) -> OnLeg {
         loop {
             let ended = self.0.ended.notified();
             tokio::pin!(ended);
             ended.as_mut().enable();
-            match self.try_enter(stream, next_hop) {
-                Entry::Entered(on_leg) => return Some(on_leg),
-                Entry::GivenUp => return None,
-                Entry::Wait => ended.await,
+            if let Some(on_leg) = self.try_enter(stream, next_hop) {
+                return on_leg;
             }
+            ended.await;
         }
     }
 
-    /// Nobody waits any more for the end of `stream`'s leg. The next hop that it is with.
-    pub(super) fn give_up(&self, stream: &StreamKey) -> Option<Did> {
-        self.0.lock().get_mut(stream).map(|leg| {
-            leg.given_up = true;
-            leg.next_hop
-        })
-    }
-
-    fn try_enter(&self, stream: StreamKey, next_hop: Did) -> Entry {
+    fn try_enter(&self, stream: StreamKey, next_hop: Did) -> Option<OnLeg> {
         let mut legs = self.0.lock();
-        let leg = legs.entry(stream).or_insert(Leg { next_hop, frames: 0, given_up: false });
+        let leg = legs.entry(stream).or_insert(Leg { next_hop, frames: 0 });
         if leg.next_hop != next_hop {
-            return if leg.given_up { Entry::GivenUp } else { Entry::Wait };
+            return None;
         }
         leg.frames += 1;
-        Entry::Entered(OnLeg { table: Arc::clone(&self.0), stream })
+        Some(OnLeg { table: Arc::clone(&self.0), stream })
     }
-}
-
-enum Entry {
-    Entered(OnLeg),
-    Wait,
-    GivenUp,
 }
 
 impl Table {
@@ -120,21 +100,17 @@ mod tests {
         let did = |seed| KeySigner::from_secret(&[seed; 32]).unwrap().key();
         let stream = |class| StreamKey { network: NetworkId(1), origin: did(1), destination: did(2), class };
         let (legs, e2e, storage) = (Legs::default(), stream(Class::E2e), stream(Class::Storage));
-        let first = legs.enter(e2e, did(3)).await.expect("nothing is in the way");
-        let second = legs.enter(e2e, did(3)).await.expect("the same way");
+        let first = legs.enter(e2e, did(3)).await;
+        let second = legs.enter(e2e, did(3)).await;
         let mut other = std::pin::pin!(legs.enter(e2e, did(4)));
         assert!(other.as_mut().now_or_never().is_none());
-        assert!(legs.enter(storage, did(4)).now_or_never().flatten().is_some(), "another stream does not wait");
+        assert!(legs.enter(storage, did(4)).now_or_never().is_some(), "another stream does not wait");
         drop(first);
         assert!(other.as_mut().now_or_never().is_none());
         drop(second);
         let moved = other.as_mut().now_or_never().expect("the old leg has ended");
         assert!(legs.enter(e2e, did(3)).now_or_never().is_none(), "and back likewise");
-        assert_eq!(legs.give_up(&e2e), Some(did(4)));
-        assert!(matches!(legs.enter(e2e, did(3)).now_or_never(), Some(None)), "it is known not to end");
-        assert!(legs.enter(e2e, did(4)).now_or_never().flatten().is_some(), "the same way stays open");
         drop(moved);
-        assert!(legs.enter(e2e, did(3)).now_or_never().flatten().is_some(), "it has ended after all");
         assert!(legs.0.lock().is_empty());
     }
 }

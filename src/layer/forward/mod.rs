@@ -18,7 +18,7 @@
 //! never holds up a forward.
 //!
 //! A stream goes on to another next hop only once its frames with the old one settled (law L3.9); those for the new one
-//! wait for that, at most a quarter of the delivery bound.
+//! wait for that within the same delivery bound.
 //!
 //! The inbound copy's credit goes with the frame, so that a relay takes no more than it gets rid of (law L3.4).
 

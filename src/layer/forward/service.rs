@@ -10,11 +10,7 @@ use futures::future::Either;
 use tower::Service;
 use tracing::Instrument;
 
-use super::{
-    ForwardFuture, ForwardLayer, Forwarding,
-    layer::Way,
-    legs::{Legs, OnLeg},
-};
+use super::{ForwardFuture, ForwardLayer, Forwarding, layer::Way, legs::Legs};
 use crate::{
     clock::Clock,
     identity::{Did, Proof, SignError},
@@ -23,9 +19,6 @@ use crate::{
     message::Payload,
     task::within,
 };
-
-/// Which part of the delivery bound a stream's new way waits for the end of its old one.
-const PATIENCE: u32 = 4;
 
 /// Carries transactions for other nodes on, and hands those for this node to a `Service<Verified>`. See the
 /// [module](super).
@@ -147,7 +140,7 @@ where
         let proof = self.prove().await?;
         self.turn.wait().await;
         let next_hop = self.next_hop;
-        let leg = self.leg().await?;
+        let leg = self.legs.enter(self.verified.stream(), next_hop).await;
         let failed = |error: F::Error| Refusal::ForwardFailed { next_hop, reason: error.to_string() };
         let mut outbound = self.forwarding.outbound.clone();
         poll_fn(|context| outbound.poll_ready(context)).await.map_err(failed)?;
@@ -161,16 +154,6 @@ where
         let queued = outbound.call(frame).await;
         drop(self.turn);
         queued.map(drop).map_err(failed)
-    }
-
-    /// Waits until its stream has nothing left with another next hop (law L3.9). Its turn is not passed on meanwhile.
-    async fn leg(&mut self) -> Result<OnLeg, Refusal> {
-        let (stream, patience) = (self.verified.stream(), self.forwarding.within / PATIENCE);
-        if let Some(leg) = within(patience, self.legs.enter(stream, self.next_hop)).await.flatten() {
-            return Ok(leg);
-        }
-        let next_hop = self.legs.give_up(&stream).unwrap_or(self.next_hop);
-        Err(Refusal::ForwardQueueFull { next_hop, waited_ms: u64::try_from(patience.as_millis()).unwrap_or(u64::MAX) })
     }
 
     async fn prove(&mut self) -> Result<Proof, SignError> {
