@@ -6,8 +6,7 @@ use crate::identity::Did;
 pub trait Router: Debug + Send + Sync + 'static {
     /// The node to send to next so that it reaches `destination`, or `None` where no way is known.
     ///
-    /// An answer may change from call to call; each frame takes the one that holds when it is to be handed on. At a relay
-    /// it then waits until its stream's frames with the old next hop settled (law L3.9).
+    /// An answer may change from call to call; each frame takes the one that holds when it is handed on.
     fn next_hop(&self, destination: &Did) -> Option<Did>;
 }
 

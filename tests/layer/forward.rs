@@ -250,46 +250,6 @@ async fn l3_9_frames_of_one_channel_go_on_in_arrival_order() {
     assert_eq!(order, [0, 1, 3, 4]);
 }
 
-/// A router that a test turns.
-#[derive(Debug)]
-struct Turned(Mutex<Did>);
-
-impl Router for Turned {
-    fn next_hop(&self, _: &Did) -> Option<Did> {
-        Some(*self.0.lock().expect("no panic in here"))
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn l3_9_a_stream_changes_its_next_hop_only_after_its_frames_on_the_old_one_settled() {
-    let mut relay = Relay::start().await;
-    let (old, new) = (KeySigner::generate().key(), KeySigner::generate().key());
-    let router = Arc::new(Turned(Mutex::new(old)));
-    let layer = relay.node.layer().forward(relay.forwarding().router(router.clone())).build();
-    let arrival = relay.arrival(3);
-    relay.call(&layer, arrival).await.expect("forwarded");
-    let with_old = relay.outbound.take();
-    *router.0.lock().unwrap() = new;
-    let arrival = relay.arrival(3);
-    let waits = tokio::spawn(relay.call(&layer, arrival));
-    settle().await;
-    assert!(relay.outbound.take().is_empty(), "it would overtake the one before");
-    drop(with_old);
-    waits.await.expect("no panic").expect("forwarded");
-    let with_new = relay.outbound.take();
-    assert_eq!(with_new.iter().map(|frame| frame.payload.next_hop).collect::<Vec<_>>(), [new]);
-    assert_eq!(relay.credit.given_back(), 1);
-
-    // What the old next hop keeps to itself holds its stream up for no longer than the delivery bound a frame.
-    *router.0.lock().unwrap() = old;
-    let arrival = relay.arrival(3);
-    assert_eq!(refused(relay.call(&layer, arrival).await).label(), "forward_queue_full");
-    drop(with_new);
-    let arrival = relay.arrival(3);
-    relay.call(&layer, arrival).await.expect("forwarded");
-    assert_eq!(relay.outbound.take().pop().expect("one frame").payload.next_hop, old);
-}
-
 #[tokio::test(start_paused = true)]
 async fn l3_5_a_stalled_handler_or_store_holds_no_forward_up() {
     let mut relay = Relay::start().await;

@@ -7,7 +7,7 @@ use std::{
 
 use tower::Layer;
 
-use super::{DEFAULT_FORWARD_BURST, DEFAULT_FORWARDS_PER_SECOND, Forward, legs::Legs, rate::Rates};
+use super::{DEFAULT_FORWARD_BURST, DEFAULT_FORWARDS_PER_SECOND, Forward, rate::Rates};
 use crate::{
     clock::Clock,
     identity::{Did, Signer},
@@ -100,7 +100,6 @@ pub(super) struct Way<F> {
     pub(super) rates: Mutex<Rates>,
     pub(super) per_second: NonZeroU32,
     pub(super) turns: Turns,
-    pub(super) legs: Legs,
 }
 
 impl<F> ForwardLayer<F> {
@@ -110,7 +109,6 @@ impl<F> ForwardLayer<F> {
             per_second: forwarding.per_second,
             // One at a time, so that frames of one channel are queued in the order that they arrived (law L3.9).
             turns: Turns::new(std::num::NonZeroUsize::MIN),
-            legs: Legs::default(),
             forwarding: Mutex::new(forwarding),
         });
         Self { shared: Arc::new(Shared { local, clock, forwarding }) }

@@ -17,14 +17,10 @@
 //! that goes away takes its frame with it. Handlers of the same channel have an order of their own: a slow handler
 //! never holds up a forward.
 //!
-//! A stream goes on to another next hop only once its frames with the old one settled (law L3.9); those for the new one
-//! wait for that within the same delivery bound.
-//!
 //! The inbound copy's credit goes with the frame, so that a relay takes no more than it gets rid of (law L3.4).
 
 mod future;
 mod layer;
-mod legs;
 mod none;
 mod rate;
 mod service;

@@ -10,12 +10,12 @@ use futures::future::Either;
 use tower::Service;
 use tracing::Instrument;
 
-use super::{ForwardFuture, ForwardLayer, Forwarding, layer::Way, legs::Legs};
+use super::{ForwardFuture, ForwardLayer, Forwarding, layer::Way};
 use crate::{
     clock::Clock,
     identity::{Did, Proof, SignError},
     layer::{AdmissionError, Outcome, Refusal, Verified, dispatch::Turn},
-    link::{CreditGuard, Frame},
+    link::Frame,
     message::Payload,
     task::within,
 };
@@ -86,7 +86,6 @@ struct Forwarded<F> {
     next_hop: Did,
     hop_budget: u8,
     turn: Turn,
-    legs: Legs,
     forwarding: Forwarding<F>,
     clock: Arc<dyn Clock>,
     arrived: Duration,
@@ -117,8 +116,7 @@ where
             .map_err(|full| Refusal::DispatchFull { held: full.held })?;
         // A reading of another clock, or of the future, is not believed.
         let arrived = verified.read_at().unwrap_or(now).min(now);
-        let (legs, clock) = (way.legs.clone(), Arc::clone(clock));
-        Ok(Self { verified, next_hop, hop_budget, turn, legs, forwarding, clock, arrived })
+        Ok(Self { verified, next_hop, hop_budget, turn, forwarding, clock: Arc::clone(clock), arrived })
     }
 
     async fn run<R>(self) -> Result<Outcome<R>, Refusal> {
@@ -135,12 +133,11 @@ where
         Ok(Outcome::Forwarded)
     }
 
-    /// Proves this node's hop, waits for its turn and for its stream's way, and hands the frame over. Dropped, it takes the frame with it.
+    /// Proves this node's hop, waits for its turn, and hands the frame over. Dropped, it takes the frame with it.
     async fn hand_over(mut self) -> Result<(), Refusal> {
         let proof = self.prove().await?;
         self.turn.wait().await;
         let next_hop = self.next_hop;
-        let leg = self.legs.enter(self.verified.stream(), next_hop).await;
         let failed = |error: F::Error| Refusal::ForwardFailed { next_hop, reason: error.to_string() };
         let mut outbound = self.forwarding.outbound.clone();
         poll_fn(|context| outbound.poll_ready(context)).await.map_err(failed)?;
@@ -148,9 +145,7 @@ where
         let class = self.verified.class();
         let parts = self.verified.into_parts();
         let payload = Payload { transaction: parts.payload.transaction, next_hop, hop_budget: self.hop_budget, proof };
-        let credit = parts.credit;
-        let inbound = Some(CreditGuard::new(move || drop((credit, leg))));
-        let frame = Frame { payload, class, write_within, inbound };
+        let frame = Frame { payload, class, write_within, inbound: parts.credit };
         let queued = outbound.call(frame).await;
         drop(self.turn);
         queued.map(drop).map_err(failed)
