@@ -133,7 +133,8 @@ async fn a_service_that_is_not_ready_any_more_ends_its_channel(transport: Transp
     assert_eq!(calls.load(Ordering::SeqCst), 3);
     let last = in_time(sender.outbound.send(frame(receiver.did, Class::E2e, 9, 10))).await.unwrap();
     let lost = in_time(last).await;
-    assert!(matches!(lost, Err(Lost { reason: LossReason::LinkClosed, fate: Fate::MayHaveBeenReceived })), "{lost:?}");
+    // Whether it was written before the channel's end was heard of is up to the two nodes.
+    assert!(matches!(lost, Err(Lost { reason: LossReason::LinkClosed, .. })), "{lost:?}");
     assert_eq!(calls.load(Ordering::SeqCst), 3, "and nothing is called any more");
 }
 
