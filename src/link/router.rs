@@ -6,7 +6,8 @@ use crate::identity::Did;
 pub trait Router: Debug + Send + Sync + 'static {
     /// The node to send to next so that it reaches `destination`, or `None` where no way is known.
     ///
-    /// An answer may change from call to call; each frame takes the one that holds when it is handed on.
+    /// An answer may change from call to call. A frame for a new next hop waits until those of its stream with the old
+    /// one settled (law L3.9).
     fn next_hop(&self, destination: &Did) -> Option<Did>;
 }
 
