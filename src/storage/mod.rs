@@ -11,6 +11,8 @@ mod memory;
 pub(crate) mod seal;
 mod store;
 
+#[cfg(all(test, not(target_family = "wasm")))]
+pub(crate) use journal::simulated;
 #[cfg(not(target_family = "wasm"))]
 pub use journal::{Journal, JournalConfig};
 pub use memory::Memory;

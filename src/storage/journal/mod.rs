@@ -45,7 +45,7 @@ mod recovery;
 mod sector;
 mod segment;
 #[cfg(test)]
-mod simulated;
+pub(crate) mod simulated;
 mod writer;
 
 use std::{

@@ -12,17 +12,20 @@ use std::{
 use bytes::Bytes;
 
 use super::{JournalConfig, files::Files, log::Log, sector::SECTOR};
-use crate::storage::{Batch, OpenError, RecordName, Table, Write};
+use crate::{
+    BoxFuture,
+    storage::{Batch, CommitError, OpenError, RecordName, Scan, ScanError, Store, Table, Write},
+};
 
 /// What files hold, by name.
-pub(super) type Image = BTreeMap<String, Vec<u8>>;
+pub(crate) type Image = BTreeMap<String, Vec<u8>>;
 
 /// Records by table and key: what a store should hold.
 pub(super) type Model = BTreeMap<(Table, Vec<u8>), Vec<u8>>;
 
 /// One thing done to the directory.
 #[derive(Debug, Clone)]
-pub(super) enum Operation {
+pub(crate) enum Operation {
     Create {
         name: String,
         inode: usize,
@@ -78,13 +81,13 @@ pub(super) enum Fail {
 
 /// The mock. Clones share the directory.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Simulated {
+pub(crate) struct Simulated {
     world: Arc<Mutex<World>>,
 }
 
 impl Simulated {
     /// A directory that durably holds `image`, and what was done to it since: nothing.
-    pub(super) fn holding(image: &Image) -> Self {
+    pub(crate) fn holding(image: &Image) -> Self {
         let names = image.keys().cloned().zip(0..).collect();
         let world = World { names, inodes: image.values().cloned().collect(), ..World::default() };
         Self { world: Arc::new(Mutex::new(world)) }
@@ -102,11 +105,11 @@ impl Simulated {
         self.world().attempts
     }
 
-    pub(super) fn done(&self) -> usize {
+    pub(crate) fn done(&self) -> usize {
         self.world().operations.len()
     }
 
-    pub(super) fn operations(&self) -> Vec<Operation> {
+    pub(crate) fn operations(&self) -> Vec<Operation> {
         self.world().operations.clone()
     }
 
@@ -253,7 +256,7 @@ impl Files for Simulated {
 
 /// What becomes of what was not flushed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Crash {
+pub(crate) enum Crash {
     Lost,
     Whole,
     /// Content is lost, changes of names are not.
@@ -278,7 +281,7 @@ impl Crash {
 
 /// The medium below the directory: what is durable, and what is not yet.
 #[derive(Debug, Default)]
-pub(super) struct Medium {
+pub(crate) struct Medium {
     names: BTreeMap<String, usize>,
     pending_names: Vec<Operation>,
     inodes: BTreeMap<usize, Inode>,
@@ -293,13 +296,13 @@ struct Inode {
 }
 
 impl Medium {
-    pub(super) fn holding(image: &Image) -> Self {
+    pub(crate) fn holding(image: &Image) -> Self {
         let names = image.keys().cloned().zip(0..).collect();
         let inodes = image.values().map(|content| Inode { content: content.clone(), ..Inode::default() });
         Self { names, inodes: (0..).zip(inodes).collect(), ..Self::default() }
     }
 
-    pub(super) fn apply(&mut self, operation: &Operation) {
+    pub(crate) fn apply(&mut self, operation: &Operation) {
         match operation {
             Operation::Write { inode, offset, bytes } => {
                 self.inodes.entry(*inode).or_default().pending.push((*offset, bytes.clone()));
@@ -324,7 +327,7 @@ impl Medium {
     }
 
     /// What is there after a crash now.
-    pub(super) fn crash(&self, crash: Crash) -> Image {
+    pub(crate) fn crash(&self, crash: Crash) -> Image {
         let mut random = Random(match crash {
             Crash::Torn(seed) => seed,
             _ => 0,
@@ -445,4 +448,44 @@ pub(super) fn uncompacted() -> JournalConfig {
 
 pub(super) fn open(files: &Simulated) -> Result<Log<Simulated>, OpenError> {
     super::open::open(files.clone(), config())
+}
+
+/// The real log over the mock, as an engine on its caller's thread: every operation is done when a call returns.
+#[derive(Debug)]
+pub(crate) struct OnSimulated(Mutex<Log<Simulated>>);
+
+impl OnSimulated {
+    pub(crate) fn open(files: &Simulated) -> Result<Arc<Self>, OpenError> {
+        Ok(Arc::new(Self(Mutex::new(open(files)?))))
+    }
+
+    fn log(&self) -> MutexGuard<'_, Log<Simulated>> {
+        self.0.lock().expect("no test panics inside")
+    }
+}
+
+impl Store for OnSimulated {
+    fn scan(&self, table: Table) -> BoxFuture<'_, Result<Scan, ScanError>> {
+        Box::pin(async move { self.log().scan(table).map_err(|reason| ScanError { table, reason }) })
+    }
+
+    fn commit(&self, batch: Batch) -> BoxFuture<'_, Result<(), CommitError>> {
+        Box::pin(async move {
+            let mut log = self.log();
+            let result = log.commit(batch);
+            log.tidy();
+            if log.has_work() {
+                log.work();
+            }
+            result
+        })
+    }
+
+    fn reopen(&self) -> BoxFuture<'_, Result<(), OpenError>> {
+        Box::pin(async move { self.log().reopen() })
+    }
+
+    fn durable(&self) -> bool {
+        true
+    }
 }

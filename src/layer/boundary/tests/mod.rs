@@ -3,6 +3,7 @@
 
 mod checks;
 mod failure;
+mod images;
 mod restore;
 mod spent;
 
