@@ -120,8 +120,11 @@ pub enum AdmissionOpenError {
         /// What is wrong with it.
         reason: String,
     },
-    /// Another boundary runs over the same store.
-    #[error("this store's receiver table is already in use: one boundary serves a store")]
+    /// Another boundary runs over the same group commit, or one began to open on it and did not end.
+    #[error(
+        "this group commit's receiver table is taken: one boundary serves a store, and after one whose opening was not \
+         recorded or was abandoned, group commit must be opened anew"
+    )]
     Taken,
     /// The birth record could not be made durable.
     #[error("the store's birth could not be recorded: {0}")]
