@@ -177,9 +177,10 @@ async fn keep_in_flight<F: Future<Output = ()>>(
 fn boundary(criterion: &mut Criterion, runtime: &Runtime, figures: &Figures) {
     let mut group = criterion.benchmark_group("boundary");
     group.throughput(Throughput::Elements(1));
-    for engine in [Engine::Memory, Engine::Journal] {
-        for streams in STREAMS {
-            for in_flight in IN_FLIGHT {
+    // What a ratio compares is measured back to back, since a machine's speed drifts over minutes.
+    for streams in STREAMS {
+        for in_flight in IN_FLIGHT {
+            for engine in [Engine::Memory, Engine::Journal] {
                 let name = format!("boundary/{engine}/{streams}/{in_flight}");
                 group.bench_function(BenchmarkId::new(format!("{engine}/{streams} streams"), in_flight), |bencher| {
                     let receiver = runtime.block_on(Receiver::start(engine));
@@ -264,9 +265,10 @@ impl Frames {
 fn whole_path(criterion: &mut Criterion, runtime: &Runtime, figures: &Figures) {
     let mut group = criterion.benchmark_group("whole path");
     group.throughput(Throughput::Elements(1));
-    for engine in [Engine::Memory, Engine::Journal] {
-        for streams in STREAMS {
-            for in_flight in IN_FLIGHT {
+    // What a ratio compares is measured back to back, since a machine's speed drifts over minutes.
+    for streams in STREAMS {
+        for in_flight in IN_FLIGHT {
+            for engine in [Engine::Memory, Engine::Journal] {
                 let name = format!("whole path/{engine}/{streams}/{in_flight}");
                 group.bench_function(BenchmarkId::new(format!("{engine}/{streams} streams"), in_flight), |bencher| {
                     let receiver = runtime.block_on(Receiver::start(engine));
