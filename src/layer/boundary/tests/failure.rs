@@ -84,3 +84,29 @@ async fn l9_9_a_store_whose_birth_cannot_be_recorded_does_not_open() {
     let opened = Node::open(store, Arc::new(ManualClock::new(START)), config()).await;
     assert!(matches!(opened.err(), Some(AdmissionOpenError::NotRecorded(_))));
 }
+
+#[tokio::test]
+async fn an_opening_that_was_not_recorded_or_was_abandoned_takes_its_group_commit_and_no_other() {
+    let clock = Arc::new(ManualClock::new(START));
+    for abandoned in [false, true] {
+        let store = FaultStore::new();
+        let engine = store.arc();
+        let commit = GroupCommit::open(engine.clone(), CommitConfig::new()).await.unwrap();
+        if abandoned {
+            store.stall();
+            let mut opening = std::pin::pin!(Admission::open(&commit, clock.clone(), config()));
+            assert!(futures::poll!(&mut opening).is_pending());
+        } else {
+            store.fail_at(store.begun() + 1, Fault::Io);
+            let opened = Admission::open(&commit, clock.clone(), config()).await;
+            assert!(matches!(opened.err(), Some(AdmissionOpenError::NotRecorded(_))));
+        }
+        store.resume();
+        let again = Admission::open(&commit, clock.clone(), config()).await;
+        assert_eq!(again.err(), Some(AdmissionOpenError::Taken));
+        // What the error says to do: the same engine, under another group commit.
+        commit.shutdown().await;
+        let commit = GroupCommit::open(engine, CommitConfig::new()).await.unwrap();
+        assert!(Admission::open(&commit, clock.clone(), config()).await.is_ok());
+    }
+}
