@@ -141,7 +141,8 @@ mod tests {
         Frame { payload, class: Class::E2e, write_within: Duration::from_secs(within), inbound }
     }
 
-    /// A small node: what a sender and its links see of the queues. No runtime and no swarm: each future is polled once a step.
+    /// A small node: what a sender and its links see of the queues. No runtime and no swarm: each future is polled once
+    /// a step.
     struct World {
         clock: Arc<ManualClock>,
         shared: Arc<Shared>,
