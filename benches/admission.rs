@@ -152,6 +152,7 @@ impl Requests {
             digest: TransactionDigest(digest),
             issued_at: self.issued_at,
             ttl: DEFAULT_TTL_MS,
+            bytes: 0,
         }
     }
 }

@@ -22,6 +22,7 @@ pub mod boundary;
 mod dispatch;
 pub mod forward;
 mod outcome;
+pub mod quota;
 mod refusal;
 pub mod verify;
 pub mod window;

@@ -14,6 +14,7 @@ use crate::{
     identity::{DelegationDigest, Did, DidError, SignError},
     layer::{
         boundary::BoundaryRefusal,
+        quota::Bucket,
         window::{ForkEvidence, WindowRefusal},
     },
     link::Channel,
@@ -220,6 +221,16 @@ pub enum Refusal {
         /// The bound.
         bound: usize,
     },
+    /// Its stream's quota is used up (law L7).
+    #[error("the stream {key:?} is over its quota of {bucket:?}: send slower, or in smaller messages")]
+    QuotaExceeded {
+        /// The stream.
+        key: Box<StreamKey>,
+        /// Which of its buckets holds too little.
+        bucket: Bucket,
+        /// When it holds enough if nothing else comes, in milliseconds; `None` where the message is over the burst.
+        after_ms: Option<u64>,
+    },
     /// A table's budget is reached (law L9.7).
     #[error("{0}: raise the budget, or wait until streams are spent")]
     BudgetExhausted(BudgetExhausted),
@@ -308,6 +319,7 @@ impl Refusal {
             Refusal::Fork { .. } => "fork",
             Refusal::Stale { .. } => "stale",
             Refusal::StreamCapacityExceeded { .. } => "stream_capacity_exceeded",
+            Refusal::QuotaExceeded { .. } => "quota_exceeded",
             Refusal::BudgetExhausted(_) => "budget_exhausted",
             Refusal::StoreFailed(_) => "store_failed",
             Refusal::DispatchFull { .. } => "dispatch_full",
@@ -343,6 +355,9 @@ impl From<BoundaryRefusal> for Refusal {
                 Refusal::Stale { incarnation, lowest }
             }
             BoundaryRefusal::StreamCapacityExceeded { bound } => Refusal::StreamCapacityExceeded { bound },
+            BoundaryRefusal::QuotaExceeded { key, bucket, after_ms } => {
+                Refusal::QuotaExceeded { key: Box::new(key), bucket, after_ms }
+            }
             BoundaryRefusal::BudgetExhausted(exhausted) => Refusal::BudgetExhausted(exhausted),
         }
     }

@@ -184,6 +184,7 @@ async fn node(store: &Path, plan: &Plan) {
             digest: TransactionDigest(blake3::hash(format!("{place} {sequence}").as_bytes()).into()),
             issued_at: plan.issued_at,
             ttl: DEFAULT_TTL_MS,
+            bytes: 0,
         };
         let answer = admission.admit(request).map(move |answer| match answer.expect("the disk is sound") {
             Ok(_) => format!("admitted {place} {sequence} ."),

@@ -84,6 +84,7 @@ impl Staged {
             digest: verified.digest(),
             issued_at: content.issued_at,
             ttl: content.ttl,
+            bytes: content.data.len() as u64,
         };
         let (turn, ticket) = shared
             .turns

@@ -11,7 +11,10 @@ use super::{
 };
 use crate::{
     clock::WallMs,
-    layer::window::{Verdict, observe},
+    layer::{
+        quota::{Buckets, FILL_MAX, Quotas, Steady},
+        window::{Verdict, observe},
+    },
     message::{GREATEST_TTL_MS, StreamKey},
     storage::{
         Key, RecordName, Scan, Table,
@@ -44,6 +47,8 @@ pub(super) struct Boundary {
     tolerance: Tolerance,
     bound: usize,
     birth_mark: bool,
+    quotas: Quotas,
+    steady: Steady,
     streams: Streams,
     birth: Option<Birth>,
     floors: Floors,
@@ -64,6 +69,7 @@ enum Undo {
 struct Admission {
     verdict: Verdict,
     stream: StreamRecord,
+    buckets: Option<Buckets>,
     removals: Vec<StreamKey>,
     floors: Floors,
 }
@@ -90,12 +96,18 @@ impl Boundary {
         if config.streams > STREAMS_MAX {
             return Err(AdmissionOpenError::StreamsOverBound { configured: config.streams });
         }
+        let fill = config.quotas.fill_time();
+        if fill > FILL_MAX {
+            return Err(AdmissionOpenError::QuotaTooSlow { seconds: fill.as_secs() });
+        }
         let birth = shared(clock, "birth", BIRTH_KEY, Birth::decode)?;
         let floors = shared(clock, "floor", FLOOR_KEY, Floors::decode)?.unwrap_or_default();
         let mut boundary = Self {
             tolerance: Tolerance { sigma: config.sigma, ttl: config.greatest_ttl, guards },
             bound: config.streams,
             birth_mark: config.birth_mark,
+            quotas: config.quotas,
+            steady: Steady::default(),
             streams: Streams::default(),
             birth,
             admitted: floors.admitted(),
@@ -147,7 +159,8 @@ impl Boundary {
         let advanced = self.read(reading, stage)?;
         let (sigma, ttl) = self.greatest();
         self.streams.pass(reading.monotonic, self.wait(sigma, ttl), 2 * REMOVALS);
-        let admission = match self.judge(request, reading.wall, stage) {
+        self.steady.read(reading.monotonic);
+        let admission = match self.judge(request, reading, stage) {
             Ok(admission) => admission,
             Err(refusal) => {
                 if !self.tolerance.guards.keep(Guard::RefusedReading) {
@@ -184,12 +197,13 @@ impl Boundary {
 
     fn wait(&self, sigma: u64, ttl: u64) -> Duration {
         match self.tolerance.guards.keep(Guard::RemovalWait) {
-            true => Duration::from_millis(ttl.saturating_add(sigma)),
+            true => Duration::from_millis(ttl.saturating_add(sigma)).max(self.quotas.fill_time()),
             false => Duration::ZERO,
         }
     }
 
-    fn judge(&self, request: &Request, wall: WallMs, stage: &impl Staging) -> Result<Admission, BoundaryRefusal> {
+    fn judge(&self, request: &Request, reading: &Reading, stage: &impl Staging) -> Result<Admission, BoundaryRefusal> {
+        let wall = reading.wall;
         let guards = self.tolerance.guards;
         let Tolerance { sigma, ttl: greatest, .. } = self.tolerance;
         if let Some(record) = stage.unavailable(Table::Receiver, &request.stream.to_bytes())
@@ -231,6 +245,7 @@ impl Boundary {
         if removals.len() < over {
             return Err(BoundaryRefusal::StreamCapacityExceeded { bound: self.bound });
         }
+        let buckets = self.charge(request, stream.and_then(|stream| stream.buckets.as_ref()))?;
         let mut floors = self.floors;
         for key in &removals {
             if let Some(spent) = self.streams.get(key) {
@@ -239,7 +254,17 @@ impl Boundary {
         }
         let (expiry, admitted) = stream.map_or((0, 0), |stream| (stream.record.expiry, stream.record.admitted));
         let stream = StreamRecord { expiry: expiry.max(request.expires_at()), admitted: admitted.max(wall), window };
-        Ok(Admission { verdict, stream, removals, floors })
+        Ok(Admission { verdict, stream, buckets, removals, floors })
+    }
+
+    /// What is left of the stream's quota once this request is taken from it (law L7).
+    fn charge(&self, request: &Request, held: Option<&Buckets>) -> Result<Option<Buckets>, BoundaryRefusal> {
+        let Some(quota) = self.quotas.of(request.stream.class) else { return Ok(None) };
+        quota.charge(held, request.bytes, self.steady.now()).map(Some).map_err(|short| BoundaryRefusal::QuotaExceeded {
+            key: request.stream,
+            bucket: short.bucket,
+            after_ms: short.after.map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX).saturating_add(1)),
+        })
     }
 
     /// The spent streams that this admission removes: never its own, and at most [`REMOVALS`] or as many as it needs.
@@ -274,7 +299,8 @@ impl Boundary {
         for key in admission.removals {
             self.set(key, None, batch);
         }
-        self.set(request.stream, Some(Stream::new(admission.stream, reading.monotonic, batch)), batch);
+        let stream = Stream::new(admission.stream, reading.monotonic, batch).with(admission.buckets);
+        self.set(request.stream, Some(stream), batch);
     }
 
     fn set(&mut self, key: StreamKey, stream: Option<Stream>, batch: BatchNumber) {

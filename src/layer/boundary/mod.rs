@@ -22,7 +22,9 @@
 //! 8. *The window* (L5.3): Replay, Fork, Stale.
 //! 9. *StreamCapacityExceeded* (L10.1): after the window, since only a stream without one is new, and counting out what
 //!    the same admission removes.
-//! 10. *BudgetExhausted* (L9.7): the last that can refuse; what was staged is discarded, and the tables are as they were.
+//! 10. *QuotaExceeded* (L7): after the window, since Replay, Fork and Stale cost nothing, and before anything is staged,
+//!     since what it refuses leaves window and record as they were.
+//! 11. *BudgetExhausted* (L9.7): the last that can refuse; what was staged is discarded, and the tables are as they were.
 //!
 //! An admission then stages its own stream's record, the floor record if it removes spent streams (at most
 //! [`REMOVALS`] of them), and the birth record if the reading advanced it, all in one batch. A check on mail in custody
@@ -51,7 +53,10 @@ pub use self::{
 };
 use crate::{
     clock::{DEFAULT_SIGMA_MS, WallMs},
-    layer::window::WindowRefusal,
+    layer::{
+        quota::{Bucket, FILL_MAX, Quotas},
+        window::WindowRefusal,
+    },
     message::{DEFAULT_TTL_MS, GREATEST_TTL_MS, Incarnation, StreamKey, TransactionDigest},
     storage::{RecordName, commit::BudgetExhausted},
 };
@@ -75,11 +80,20 @@ pub struct AdmissionConfig {
     /// Whether the birth mark refuses (law L9.9). Without it, a store that was lost admits again what its predecessor
     /// admitted and still lives. Birth is kept in either case, so that the guard can be enabled later.
     pub birth_mark: bool,
+    /// What each stream may bring in, by its class (law L7); none unless set. A bucket takes at most [`FILL_MAX`] to fill,
+    /// and a spent stream is kept until the slowest has.
+    pub quotas: Quotas,
 }
 
 impl Default for AdmissionConfig {
     fn default() -> Self {
-        Self { sigma: DEFAULT_SIGMA_MS, greatest_ttl: DEFAULT_TTL_MS, streams: STREAMS_MAX, birth_mark: true }
+        Self {
+            sigma: DEFAULT_SIGMA_MS,
+            greatest_ttl: DEFAULT_TTL_MS,
+            streams: STREAMS_MAX,
+            birth_mark: true,
+            quotas: Quotas::NONE,
+        }
     }
 }
 
@@ -98,6 +112,12 @@ pub enum AdmissionOpenError {
     StreamsOverBound {
         /// What was configured.
         configured: usize,
+    },
+    /// A quota's bucket takes too long to fill, and spent streams would be kept as long.
+    #[error("a quota fills in {seconds} s, over the bound of {} s: raise its rate or lower its burst", FILL_MAX.as_secs())]
+    QuotaTooSlow {
+        /// How long it takes, in seconds.
+        seconds: u64,
     },
     /// The store holds more streams than configured (law L9.7).
     #[error("the store holds {held} streams, over the configured {bound}: raise the bound to at least that")]
@@ -146,6 +166,8 @@ pub struct Request {
     pub issued_at: WallMs,
     /// How long it lives from then, in milliseconds.
     pub ttl: u64,
+    /// The length of the verified original's data: what it costs of its stream's quota (law L7.2).
+    pub bytes: u64,
 }
 
 impl Request {
@@ -220,6 +242,16 @@ pub enum BoundaryRefusal {
         /// The bound.
         bound: usize,
     },
+    /// Its stream's quota is used up (law L7).
+    #[error("the stream {key:?} is over its quota of {bucket:?}: send slower, or in smaller messages")]
+    QuotaExceeded {
+        /// The stream.
+        key: StreamKey,
+        /// Which of its buckets holds too little.
+        bucket: Bucket,
+        /// When it holds enough if nothing else comes, in milliseconds; `None` where the message is over the burst.
+        after_ms: Option<u64>,
+    },
     /// A table's budget is reached (law L9.7).
     #[error(transparent)]
     BudgetExhausted(#[from] BudgetExhausted),
@@ -240,6 +272,7 @@ impl BoundaryRefusal {
             Self::Window(WindowRefusal::Fork { .. }) => "fork",
             Self::Window(WindowRefusal::Stale { .. }) => "stale",
             Self::StreamCapacityExceeded { .. } => "stream_capacity_exceeded",
+            Self::QuotaExceeded { .. } => "quota_exceeded",
             Self::BudgetExhausted(_) => "budget_exhausted",
         }
     }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::record::StreamRecord;
-use crate::{clock::WallMs, message::StreamKey, storage::commit::BatchNumber};
+use crate::{clock::WallMs, layer::quota::Buckets, message::StreamKey, storage::commit::BatchNumber};
 
 /// One stream in memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub(super) struct Stream {
     pub(super) record: StreamRecord,
     /// The monotonic reading of its last admission, or of when it was loaded.
     pub(super) last: Duration,
+    /// What is left of its quota; full where there is none (law L7). In memory only.
+    pub(super) buckets: Option<Buckets>,
     /// The newest batch that can undo it; 0 for none.
     pub(super) touched: BatchNumber,
     /// Whether it has waited: which of the two orders it stands in.
@@ -24,7 +26,12 @@ pub(super) struct Stream {
 impl Stream {
     /// A stream that was admitted or loaded at `last`.
     pub(super) fn new(record: StreamRecord, last: Duration, touched: BatchNumber) -> Self {
-        Self { record, last, touched, waited: false }
+        Self { record, last, buckets: None, touched, waited: false }
+    }
+
+    /// With what is left of its quota.
+    pub(super) fn with(self, buckets: Option<Buckets>) -> Self {
+        Self { buckets, ..self }
     }
 }
 

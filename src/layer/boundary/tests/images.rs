@@ -85,6 +85,7 @@ fn request(stream: StreamKey, sequence: u64) -> Request {
         digest: TransactionDigest(digest.into()),
         issued_at: ISSUED,
         ttl: 900,
+        bytes: 0,
     }
 }
 

@@ -4,6 +4,7 @@
 mod checks;
 mod failure;
 mod images;
+mod quota;
 mod restore;
 mod spent;
 
@@ -73,6 +74,7 @@ impl Node {
             digest: TransactionDigest([u8::try_from(sequence % 251).unwrap(); 32]),
             issued_at: self.clock.wall(),
             ttl: TTL,
+            bytes: 0,
         }
     }
 

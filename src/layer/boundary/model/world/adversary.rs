@@ -30,6 +30,7 @@ impl World {
             digest: TransactionDigest([0; 32]),
             issued_at: 0,
             ttl: if self.draw.one_in(3) { 1 + self.draw.below(greatest) } else { greatest },
+            bytes: 0,
         };
         let sender = &mut self.senders[place];
         if self.draw.below(4) < self.weather.honest {
