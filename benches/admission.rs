@@ -153,6 +153,7 @@ impl Requests {
             issued_at: self.issued_at,
             ttl: DEFAULT_TTL_MS,
             bytes: 0,
+            application: None,
         }
     }
 }

@@ -120,6 +120,7 @@ impl<F> AdmissionLayerBuilder<F> {
     #[must_use]
     pub fn build(self) -> AdmissionLayer<F> {
         let clock = Arc::clone(self.admission.clock());
+        let classifier = self.classifier.identity();
         let rules = Rules {
             network: self.network,
             local: self.local,
@@ -131,7 +132,7 @@ impl<F> AdmissionLayerBuilder<F> {
         AdmissionLayer {
             verify: VerifyLayer::new(rules, Arc::clone(&clock)),
             forward: ForwardLayer::new(self.local, clock, self.forwarding),
-            admit: AdmitLayer::new(self.local, self.admission, self.concurrency, self.evidence),
+            admit: AdmitLayer::new(self.local, classifier, self.admission, self.concurrency, self.evidence),
         }
     }
 }

@@ -21,6 +21,7 @@ pub mod admit;
 pub mod boundary;
 mod dispatch;
 pub mod forward;
+pub mod local;
 mod outcome;
 pub mod quota;
 mod refusal;

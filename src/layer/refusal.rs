@@ -180,6 +180,13 @@ pub enum Refusal {
         /// The mark.
         mark: WallMs,
     },
+    /// Issued at or before its namespace's mark, where the namespace stopped to delegate its replay protection or another
+    /// classifier began to read it (law L6.4).
+    #[error("issued at or before {mark}, where its namespace was withdrawn: sign it anew")]
+    NamespaceWithdrawn {
+        /// The mark.
+        mark: WallMs,
+    },
     /// It expires at or below its class's floor, where removed streams may have admitted it (law L10.5).
     #[error("expires at or before {floor}, up to which spent streams of its class were removed: sign it anew")]
     BelowFloor {
@@ -313,6 +320,7 @@ impl Refusal {
             Refusal::HopSignature { .. } => "hop_signature",
             Refusal::StreamUnavailable { .. } => "stream_unavailable",
             Refusal::BeforeMark { .. } => "before_mark",
+            Refusal::NamespaceWithdrawn { .. } => "namespace_withdrawn",
             Refusal::BelowFloor { .. } => "below_floor",
             Refusal::IncarnationAhead { .. } => "incarnation_ahead",
             Refusal::Replay => "replay",
@@ -343,6 +351,7 @@ impl From<BoundaryRefusal> for Refusal {
             BoundaryRefusal::Expired { expired } => Refusal::Expired { expires_at: expired },
             BoundaryRefusal::FromTheFuture { issued_at, sigma } => Refusal::FromTheFuture { issued_at, sigma },
             BoundaryRefusal::BeforeMark { mark } => Refusal::BeforeMark { mark },
+            BoundaryRefusal::NamespaceWithdrawn { mark } => Refusal::NamespaceWithdrawn { mark },
             BoundaryRefusal::BelowFloor { floor } => Refusal::BelowFloor { floor },
             BoundaryRefusal::IncarnationAhead { incarnation, sigma } => {
                 Refusal::IncarnationAhead { incarnation, sigma }

@@ -9,7 +9,7 @@ mod stream;
 mod transaction;
 mod wire;
 
-pub use class::{Class, Classified, Classifier, ClassifyError, TagClassifier};
+pub use class::{Class, Classified, Classifier, ClassifierId, ClassifyError, TagClassifier};
 pub use payload::{MAX_HOP_BUDGET, Payload};
 pub use stream::{NetworkId, StreamKey};
 pub use transaction::{

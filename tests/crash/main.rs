@@ -185,6 +185,7 @@ async fn node(store: &Path, plan: &Plan) {
             issued_at: plan.issued_at,
             ttl: DEFAULT_TTL_MS,
             bytes: 0,
+            application: None,
         };
         let answer = admission.admit(request).map(move |answer| match answer.expect("the disk is sound") {
             Ok(_) => format!("admitted {place} {sequence} ."),

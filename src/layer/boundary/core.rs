@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::{
     AdmissionConfig, AdmissionOpenError, BoundaryRefusal, REMOVALS, Request, STREAMS_MAX,
+    local::{Local, LocalAdmission, LocalUndo},
     record::StreamRecord,
     table::{Stream, Streams},
 };
@@ -29,6 +30,8 @@ use crate::{
 pub(super) trait Staging {
     /// The batch that the writes land in.
     fn batch(&self) -> BatchNumber;
+    /// The batch that the transition's answer waits for, if it waits.
+    fn waits_for(&self) -> Option<BatchNumber>;
     /// Stages a whole new value.
     fn put(&mut self, table: Table, key: Key, value: Bytes) -> Result<(), BudgetExhausted>;
     /// Stages a removal.
@@ -44,28 +47,44 @@ pub(super) trait Staging {
 /// All that a receiver remembers.
 #[derive(Debug)]
 pub(super) struct Boundary {
-    tolerance: Tolerance,
+    pub(super) tolerance: Tolerance,
     bound: usize,
     birth_mark: bool,
-    quotas: Quotas,
-    steady: Steady,
+    pub(super) quotas: Quotas,
+    pub(super) steady: Steady,
+    pub(super) local: Local,
     streams: Streams,
     birth: Option<Birth>,
     floors: Floors,
     /// The greatest instant of an admission, undone ones included, which only makes a mark later.
-    admitted: WallMs,
-    undo: VecDeque<(BatchNumber, Undo)>,
+    pub(super) admitted: WallMs,
+    pub(super) undo: VecDeque<(BatchNumber, Undo)>,
 }
 
 /// A value before the first change of a batch.
 #[derive(Debug)]
-enum Undo {
+pub(super) enum Undo {
+    Local(LocalUndo),
     Stream(StreamKey, Option<Box<Stream>>),
     Birth(Option<Birth>),
     Floors(Floors),
 }
 
+/// What the boundary decided of a request that it accepts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Accepted {
+    pub(super) verdict: Verdict,
+    /// Whether it was admitted in a volatile window.
+    pub(super) link_local: bool,
+}
+
 /// What an accepted request changes.
+enum Change {
+    Durable(Admission),
+    LinkLocal(LocalAdmission),
+}
+
+/// What a request changes that its durable window accepts.
 struct Admission {
     verdict: Verdict,
     stream: StreamRecord,
@@ -108,6 +127,7 @@ impl Boundary {
             birth_mark: config.birth_mark,
             quotas: config.quotas,
             steady: Steady::default(),
+            local: Local::restore(clock)?,
             streams: Streams::default(),
             birth,
             admitted: floors.admitted(),
@@ -155,40 +175,56 @@ impl Boundary {
         request: &Request,
         reading: &Reading,
         stage: &mut impl Staging,
-    ) -> Result<Verdict, BoundaryRefusal> {
-        let advanced = self.read(reading, stage)?;
+    ) -> Result<Accepted, BoundaryRefusal> {
+        let before = self.undo.len();
+        self.read(reading, stage)?;
+        if let Err(error) = self.read_by(request, reading, stage) {
+            self.take_back(before, stage);
+            return Err(error.into());
+        }
         let (sigma, ttl) = self.greatest();
         self.streams.pass(reading.monotonic, self.wait(sigma, ttl), 2 * REMOVALS);
-        self.steady.read(reading.monotonic);
-        let admission = match self.judge(request, reading, stage) {
-            Ok(admission) => admission,
+        self.local.windows.sweep(self.steady.read(reading.monotonic), self.quotas.fill_time());
+        let change = match self.judge(request, reading, stage) {
+            Ok(change) => change,
             Err(refusal) => {
                 if !self.tolerance.guards.keep(Guard::RefusedReading) {
-                    self.take_back(advanced, stage);
+                    self.take_back(before, stage);
                 }
                 return Err(refusal);
             }
         };
-        let verdict = admission.verdict;
-        if let Err(error) = self.stage(request, &admission, stage) {
-            self.take_back(advanced, stage);
+        let staged = match &change {
+            Change::Durable(admission) => self.stage(request, admission, stage),
+            Change::LinkLocal(admission) => self.stage_local(admission, stage),
+        };
+        if let Err(error) = staged {
+            self.take_back(before, stage);
             return Err(error.into());
         }
-        self.apply(request, admission, reading, stage.batch());
-        Ok(verdict)
+        Ok(match change {
+            Change::Durable(admission) => {
+                let verdict = admission.verdict;
+                self.apply(request, admission, reading, stage.batch());
+                Accepted { verdict, link_local: false }
+            }
+            Change::LinkLocal(admission) => {
+                let verdict = admission.verdict;
+                self.apply_local(request, admission, reading.wall, stage);
+                Accepted { verdict, link_local: true }
+            }
+        })
     }
 
-    /// Discards what this transition staged, the birth that it may have advanced included. The next reading advances
-    /// it again.
-    fn take_back(&mut self, advanced: bool, stage: &mut impl Staging) {
+    /// Discards what this transition staged, and what it changed since the undo log was `before` long: the birth and the
+    /// classifier. The next reading advances them again.
+    pub(super) fn take_back(&mut self, before: usize, stage: &mut impl Staging) {
         stage.rewind();
-        if advanced && let Some((_, Undo::Birth(before))) = self.undo.pop_back() {
-            self.birth = before;
-        }
+        self.undo_to(before);
     }
 
     /// σ and ttl, the greatest that this store ever ran with.
-    fn greatest(&self) -> (u64, u64) {
+    pub(super) fn greatest(&self) -> (u64, u64) {
         match &self.birth {
             Some(birth) => (birth.greatest_sigma(), birth.greatest_ttl()),
             None => (self.tolerance.sigma, self.tolerance.ttl),
@@ -202,7 +238,7 @@ impl Boundary {
         }
     }
 
-    fn judge(&self, request: &Request, reading: &Reading, stage: &impl Staging) -> Result<Admission, BoundaryRefusal> {
+    fn judge(&self, request: &Request, reading: &Reading, stage: &impl Staging) -> Result<Change, BoundaryRefusal> {
         let wall = reading.wall;
         let guards = self.tolerance.guards;
         let Tolerance { sigma, ttl: greatest, .. } = self.tolerance;
@@ -226,12 +262,16 @@ impl Boundary {
         {
             return Err(BoundaryRefusal::BeforeMark { mark });
         }
+        self.not_withdrawn(request)?;
         let floor = self.floors.of(request.stream.class);
         if request.expires_at() <= floor && guards.keep(Guard::Floor) {
             return Err(BoundaryRefusal::BelowFloor { floor });
         }
         if request.incarnation.wall() > wall.saturating_add(sigma) && guards.keep(Guard::IncarnationAhead) {
             return Err(BoundaryRefusal::IncarnationAhead { incarnation: request.incarnation, sigma });
+        }
+        if let Some(admission) = self.judge_local(request)? {
+            return Ok(Change::LinkLocal(admission));
         }
         let stream = self.streams.get(&request.stream);
         let known = stream.filter(|_| guards.keep(Guard::Window)).map(|stream| &stream.record.window);
@@ -254,11 +294,11 @@ impl Boundary {
         }
         let (expiry, admitted) = stream.map_or((0, 0), |stream| (stream.record.expiry, stream.record.admitted));
         let stream = StreamRecord { expiry: expiry.max(request.expires_at()), admitted: admitted.max(wall), window };
-        Ok(Admission { verdict, stream, buckets, removals, floors })
+        Ok(Change::Durable(Admission { verdict, stream, buckets, removals, floors }))
     }
 
     /// What is left of the stream's quota once this request is taken from it (law L7).
-    fn charge(&self, request: &Request, held: Option<&Buckets>) -> Result<Option<Buckets>, BoundaryRefusal> {
+    pub(super) fn charge(&self, request: &Request, held: Option<&Buckets>) -> Result<Option<Buckets>, BoundaryRefusal> {
         let Some(quota) = self.quotas.of(request.stream.class) else { return Ok(None) };
         quota.charge(held, request.bytes, self.steady.now()).map(Some).map_err(|short| BoundaryRefusal::QuotaExceeded {
             key: request.stream,
@@ -319,8 +359,15 @@ impl Boundary {
 
     /// Restores the last durable value of everything that is not durable as it stands.
     pub(super) fn undo(&mut self) {
-        while let Some((_, undo)) = self.undo.pop_back() {
+        self.undo_to(0);
+    }
+
+    fn undo_to(&mut self, length: usize) {
+        while self.undo.len() > length
+            && let Some((_, undo)) = self.undo.pop_back()
+        {
             match undo {
+                Undo::Local(undo) => self.local.undo(undo, self.steady.now()),
                 Undo::Stream(key, before) => drop(self.streams.set(key, before.map(|before| *before))),
                 Undo::Birth(before) => self.birth = before,
                 Undo::Floors(before) => self.floors = before,
@@ -345,14 +392,16 @@ impl Boundary {
 
     /// What a restart would have to restore.
     #[cfg(test)]
-    pub(super) fn durable(&self) -> (std::collections::BTreeMap<StreamKey, StreamRecord>, Option<Bytes>, Floors) {
+    pub(super) fn durable(
+        &self,
+    ) -> (std::collections::BTreeMap<StreamKey, StreamRecord>, Option<Bytes>, Floors, Bytes) {
         let streams = self.streams.iter().map(|(key, stream)| (*key, stream.record.clone())).collect();
-        (streams, self.birth.as_ref().map(Birth::encode), self.floors)
+        (streams, self.birth.as_ref().map(Birth::encode), self.floors, self.local.registry.encode())
     }
 }
 
 /// Reads a record that every stream relies on. One that is there and cannot be read refuses the store.
-fn shared<T>(
+pub(super) fn shared<T>(
     clock: &Scan,
     what: &'static str,
     key: &'static [u8],

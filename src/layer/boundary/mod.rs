@@ -39,6 +39,7 @@
 //! the whole store, since every stream relies on it. A store without a birth record is born when it is first opened.
 
 mod core;
+mod local;
 #[cfg(test)]
 mod model;
 mod record;
@@ -54,11 +55,16 @@ pub use self::{
 use crate::{
     clock::{DEFAULT_SIGMA_MS, WallMs},
     layer::{
+        local::{NAMESPACES_MAX, Namespace},
         quota::{Bucket, FILL_MAX, Quotas},
         window::WindowRefusal,
     },
-    message::{DEFAULT_TTL_MS, GREATEST_TTL_MS, Incarnation, StreamKey, TransactionDigest},
-    storage::{RecordName, commit::BudgetExhausted},
+    link::LinkId,
+    message::{ClassifierId, DEFAULT_TTL_MS, GREATEST_TTL_MS, Incarnation, StreamKey, TransactionDigest},
+    storage::{
+        RecordName,
+        commit::{BudgetExhausted, StoreFailed},
+    },
 };
 
 /// The most streams that a receiver keeps (law L10.1): every class of 4,096 pairs.
@@ -133,7 +139,7 @@ pub enum AdmissionOpenError {
          start on an empty store, which refuses what was issued before it began"
     )]
     Damaged {
-        /// `birth` or `floor`.
+        /// `birth`, `floor` or `namespaces`.
         what: &'static str,
         /// The record's name.
         record: RecordName,
@@ -146,6 +152,9 @@ pub enum AdmissionOpenError {
          recorded or was abandoned, group commit must be opened anew"
     )]
     Taken,
+    /// More namespaces are to be registered than a store may know, those counted that were withdrawn a short while ago.
+    #[error("more than {NAMESPACES_MAX} namespaces: register fewer, or start again once withdrawn ones are forgotten")]
+    TooManyNamespaces,
     /// The birth record could not be made durable.
     #[error("the store's birth could not be recorded: {0}")]
     NotRecorded(String),
@@ -168,6 +177,34 @@ pub struct Request {
     pub ttl: u64,
     /// The length of the verified original's data: what it costs of its stream's quota (law L7.2).
     pub bytes: u64,
+    /// What its namespace and its connection say, for class `Application` (law L6.1).
+    pub application: Option<Application>,
+}
+
+/// What decides whether a transaction of class `Application` is link-local (law L6.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Application {
+    /// Who read the namespace.
+    pub classifier: ClassifierId,
+    /// Its namespace, unless that is too long to be registered.
+    pub namespace: Option<Namespace>,
+    /// The link that it came on, where that is the authenticated connection of its own origin; `None` for a relayed copy.
+    pub own_link: Option<LinkId>,
+}
+
+/// Why a registration was not changed.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegistrationError {
+    /// The store knows as many namespaces as it may.
+    #[error("{NAMESPACES_MAX} namespaces are known: withdraw one; it is forgotten when nothing lives below its mark")]
+    TooManyNamespaces,
+    /// The clock table's budget is reached (law L9.7).
+    #[error(transparent)]
+    BudgetExhausted(#[from] BudgetExhausted),
+    /// The store failed, and the registration is as it was.
+    #[error(transparent)]
+    StoreFailed(#[from] StoreFailed),
 }
 
 impl Request {
@@ -219,6 +256,13 @@ pub enum BoundaryRefusal {
         /// The mark, in wall milliseconds.
         mark: WallMs,
     },
+    /// It was issued at or before its namespace's mark, where the namespace stopped to delegate its replay protection or
+    /// another classifier began to read it (law L6.4).
+    #[error("issued at or before {mark} ms, the mark of its namespace's withdrawal: send again what was issued since")]
+    NamespaceWithdrawn {
+        /// The mark, in wall milliseconds.
+        mark: WallMs,
+    },
     /// It expires at or below its class's floor, where removed streams may have admitted it (law L10.5).
     #[error("expires at or below {floor} ms, up to which streams of this class were removed")]
     BelowFloor {
@@ -266,6 +310,7 @@ impl BoundaryRefusal {
             Self::Expired { .. } => "expired",
             Self::FromTheFuture { .. } => "from_the_future",
             Self::BeforeMark { .. } => "before_mark",
+            Self::NamespaceWithdrawn { .. } => "namespace_withdrawn",
             Self::BelowFloor { .. } => "below_floor",
             Self::IncarnationAhead { .. } => "incarnation_ahead",
             Self::Window(WindowRefusal::Replay) => "replay",

@@ -32,6 +32,8 @@ mod tests;
 
 use std::{num::NonZeroU64, time::Duration};
 
+#[cfg(test)]
+pub(in crate::layer) use self::buckets::TooLittle;
 pub(in crate::layer) use self::{
     buckets::Buckets,
     steady::{Moment, Steady},

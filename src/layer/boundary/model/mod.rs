@@ -16,6 +16,13 @@
 //! - **No stream is out of reach**: a window's incarnation is at most σ ahead of the greatest wall reading ever made
 //!   (law L8.4).
 //!
+//! *Local* worlds have links that come and go, two namespaces that are registered and withdrawn, starts with and without
+//! them, and classifiers that read one as the other. In them handing over takes a while, and a second dispatch is also
+//! excused where the namespace promised to know it: both were of the same namespace under one registration. The promise
+//! begins and ends with what is durable. One more thing holds:
+//!
+//! - **No second dispatch by one link**, whatever the namespace promises (law L6.2).
+//!
 //! # What is not to be had
 //! Across the loss of a store (law L9.9), a second dispatch is excused only if both hold. Let `first` be the offset of
 //! the wall clock against true time when the first store admitted it, and *behind* mean an offset of less than
@@ -57,6 +64,8 @@ enum Fault {
     FloorTooHigh,
     /// A stream follows an incarnation that no clock has reached.
     OutOfReach,
+    /// A link's volatile windows admitted a digest twice.
+    TwiceOnOneLink,
 }
 
 /// What surrounds the boundary and keeps it safe.

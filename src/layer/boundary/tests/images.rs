@@ -86,6 +86,7 @@ fn request(stream: StreamKey, sequence: u64) -> Request {
         issued_at: ISSUED,
         ttl: 900,
         bytes: 0,
+        application: None,
     }
 }
 

@@ -75,6 +75,7 @@ impl Node {
             issued_at: self.clock.wall(),
             ttl: TTL,
             bytes: 0,
+            application: None,
         }
     }
 

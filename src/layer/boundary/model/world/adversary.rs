@@ -1,6 +1,6 @@
 //! Who signs, what is presented, and how the clock steps where it hurts.
 
-use super::{Draw, STREAMS, Sender, World};
+use super::{Draw, Sender, World};
 use crate::{
     layer::boundary::Request,
     message::{Incarnation, TransactionDigest},
@@ -20,17 +20,18 @@ impl World {
 
     /// Signs something: an honest sender its next transaction, or the adversary what it likes.
     pub(super) fn sign(&mut self) {
-        let place = self.draw.below(STREAMS.len() as u64) as usize;
+        let place = self.draw.below(self.streams.len() as u64) as usize;
         let most = *self.weather.ttls.iter().max().unwrap();
         let greatest = if self.draw.one_in(2) { self.config.greatest_ttl } else { most };
         let mut request = Request {
-            stream: STREAMS[place],
+            stream: self.streams[place],
             incarnation: Incarnation(0),
             sequence: 0,
             digest: TransactionDigest([0; 32]),
             issued_at: 0,
             ttl: if self.draw.one_in(3) { 1 + self.draw.below(greatest) } else { greatest },
             bytes: 0,
+            application: None,
         };
         let sender = &mut self.senders[place];
         if self.draw.below(4) < self.weather.honest {
