@@ -12,7 +12,7 @@ use crate::{
     BoxFuture,
     layer::{
         AdmissionError, Outcome, Refusal, Verified,
-        boundary::{BoundaryRefusal, Request},
+        boundary::{BoundaryRefusal, Carrier, Request},
         dispatch::Turn,
         window::{ForkEvidence, Verdict},
     },
@@ -84,6 +84,7 @@ impl Staged {
             digest: verified.digest(),
             issued_at: content.issued_at,
             ttl: content.ttl,
+            carrier: Carrier::Link(verified.link()),
         };
         let (turn, ticket) = shared
             .turns

@@ -5,13 +5,17 @@ use std::{collections::VecDeque, time::Duration};
 use bytes::Bytes;
 
 use super::{
-    AdmissionConfig, AdmissionOpenError, BoundaryRefusal, REMOVALS, Request, STREAMS_MAX,
+    AdmissionConfig, AdmissionOpenError, BoundaryRefusal, Carrier, REMOVALS, Request, STREAMS_MAX,
     record::StreamRecord,
-    table::{Stream, Streams},
+    table::{Spent, Stream, Streams},
 };
 use crate::{
     clock::WallMs,
-    layer::window::{Verdict, observe},
+    layer::{
+        charging::{Bound, Introducer, Slots},
+        window::{Verdict, observe},
+    },
+    link::{LinkId, NoSlot},
     message::{GREATEST_TTL_MS, StreamKey},
     storage::{
         Key, RecordName, Scan, Table,
@@ -45,6 +49,7 @@ pub(super) struct Boundary {
     bound: usize,
     birth_mark: bool,
     streams: Streams,
+    slots: Slots,
     birth: Option<Birth>,
     floors: Floors,
     /// The greatest instant of an admission, undone ones included, which only makes a mark later.
@@ -96,7 +101,8 @@ impl Boundary {
             tolerance: Tolerance { sigma: config.sigma, ttl: config.greatest_ttl, guards },
             bound: config.streams,
             birth_mark: config.birth_mark,
-            streams: Streams::default(),
+            streams: Streams::new(config.shares),
+            slots: Slots::new(config.shares.slots),
             birth,
             admitted: floors.admitted(),
             floors,
@@ -147,7 +153,7 @@ impl Boundary {
         let advanced = self.read(reading, stage)?;
         let (sigma, ttl) = self.greatest();
         self.streams.pass(reading.monotonic, self.wait(sigma, ttl), 2 * REMOVALS);
-        let admission = match self.judge(request, reading.wall, stage) {
+        let admission = match self.judge(request, reading, stage) {
             Ok(admission) => admission,
             Err(refusal) => {
                 if !self.tolerance.guards.keep(Guard::RefusedReading) {
@@ -189,7 +195,8 @@ impl Boundary {
         }
     }
 
-    fn judge(&self, request: &Request, wall: WallMs, stage: &impl Staging) -> Result<Admission, BoundaryRefusal> {
+    fn judge(&self, request: &Request, reading: &Reading, stage: &impl Staging) -> Result<Admission, BoundaryRefusal> {
+        let wall = reading.wall;
         let guards = self.tolerance.guards;
         let Tolerance { sigma, ttl: greatest, .. } = self.tolerance;
         if let Some(record) = stage.unavailable(Table::Receiver, &request.stream.to_bytes())
@@ -222,15 +229,11 @@ impl Boundary {
         let stream = self.streams.get(&request.stream);
         let known = stream.filter(|_| guards.keep(Guard::Window)).map(|stream| &stream.record.window);
         let (verdict, window) = observe(known, request.incarnation, request.sequence, request.digest)?;
-        // How many must go before a new stream has a place.
-        let over = match stream {
-            None => (self.streams.len() + stage.unrestorable() + 1).saturating_sub(self.bound),
-            Some(_) => 0,
+        let spent = self.spent(reading);
+        let (introducer, removals) = match stream {
+            Some(stream) => (stream.record.introducer, self.removals(&request.stream, spent, 0)),
+            None => self.open(request, spent, stage.unrestorable())?,
         };
-        let removals = self.removals(&request.stream, wall, over);
-        if removals.len() < over {
-            return Err(BoundaryRefusal::StreamCapacityExceeded { bound: self.bound });
-        }
         let mut floors = self.floors;
         for key in &removals {
             if let Some(spent) = self.streams.get(key) {
@@ -238,20 +241,51 @@ impl Boundary {
             }
         }
         let (expiry, admitted) = stream.map_or((0, 0), |stream| (stream.record.expiry, stream.record.admitted));
-        let stream = StreamRecord { expiry: expiry.max(request.expires_at()), admitted: admitted.max(wall), window };
+        let expiry = expiry.max(request.expires_at());
+        let stream = StreamRecord { introducer, expiry, admitted: admitted.max(wall), window };
         Ok(Admission { verdict, stream, removals, floors })
     }
 
-    /// The spent streams that this admission removes: never its own, and at most [`REMOVALS`] or as many as it needs.
-    fn removals(&self, own: &StreamKey, wall: WallMs, needed: usize) -> Vec<StreamKey> {
-        let guards = self.tolerance.guards;
-        let (sigma, _) = self.greatest();
-        let before = match (guards.keep(Guard::Spent), guards.keep(Guard::SpentTolerance)) {
+    /// Whether the introducer of a new stream may open it (laws L10.1 and L10.3): whom it is charged to, and what is
+    /// removed with it, [`REMOVALS`] or as many as it needs.
+    fn open(
+        &self,
+        request: &Request,
+        spent: Spent,
+        unrestorable: usize,
+    ) -> Result<(Introducer, Vec<StreamKey>), BoundaryRefusal> {
+        let introducer = match request.carrier {
+            Carrier::Link(link) => Introducer::Slot(self.slots.of(&link, self.streams.charges())?),
+            Carrier::Inbox => Introducer::Inbox,
+            Carrier::Own => Introducer::Own,
+        };
+        // How many must go before a new stream has a place.
+        let over = (self.streams.len() + unrestorable + 1).saturating_sub(self.bound);
+        let mut removals = self.removals(&request.stream, spent, over);
+        let room = self.streams.make_room(introducer, &mut removals, spent);
+        let refused = |bound| BoundaryRefusal::StreamCapacityExceeded { introducer, bound };
+        room.map_err(refused)?;
+        if removals.len() < over {
+            return Err(refused(Bound::Store { streams: self.bound }));
+        }
+        Ok((introducer, removals))
+    }
+
+    /// The spent streams that an admission removes: never its own, and at most [`REMOVALS`] or as many as it needs.
+    fn removals(&self, own: &StreamKey, spent: Spent, needed: usize) -> Vec<StreamKey> {
+        let spent = self.streams.expired(spent.expired).filter(|key| *key != own);
+        spent.take(REMOVALS.max(needed)).copied().collect()
+    }
+
+    fn spent(&self, reading: &Reading) -> Spent {
+        let (guards, wall) = (self.tolerance.guards, reading.wall);
+        let (sigma, ttl) = self.greatest();
+        let expired = match (guards.keep(Guard::Spent), guards.keep(Guard::SpentTolerance)) {
             (true, true) => wall.checked_sub(sigma),
             (true, false) => Some(wall),
             (false, _) => Some(WallMs::MAX),
         };
-        self.streams.expired(before).filter(|key| *key != own).take(REMOVALS.max(needed)).copied().collect()
+        Spent { waited: reading.monotonic.checked_sub(self.wait(sigma, ttl)), expired }
     }
 
     fn stage(&self, request: &Request, admission: &Admission, stage: &mut impl Staging) -> Result<(), BudgetExhausted> {
@@ -270,6 +304,11 @@ impl Boundary {
         if admission.floors != self.floors {
             self.undo.push_back((batch, Undo::Floors(self.floors)));
             self.floors = admission.floors;
+        }
+        if let (Carrier::Link(link), Introducer::Slot(slot)) = (request.carrier, admission.stream.introducer)
+            && self.streams.get(&request.stream).is_none()
+        {
+            self.slots.introduced(&link, slot);
         }
         for key in admission.removals {
             self.set(key, None, batch);
@@ -302,6 +341,26 @@ impl Boundary {
         }
     }
 
+    /// A link takes a slot with its first lane (law L10.3).
+    pub(super) fn open_link(&mut self, link: LinkId) -> Result<u16, NoSlot> {
+        self.slots.open(link, self.streams.charges())
+    }
+
+    /// A link is retired, and its slot is free. Its charges stay (law L10.4).
+    pub(super) fn retire_link(&mut self, link: &LinkId) {
+        self.slots.retire(link);
+    }
+
+    /// How many slots there are, and how many of them are taken.
+    pub(super) fn slots(&self) -> (usize, usize) {
+        self.slots.used()
+    }
+
+    /// How many streams slots hold past their floors.
+    pub(super) fn pool(&self) -> u32 {
+        self.streams.charges().pool()
+    }
+
     /// How many streams are kept.
     pub(super) fn streams(&self) -> usize {
         self.streams.len()
@@ -315,6 +374,12 @@ impl Boundary {
     /// The instant at or before which nothing may be issued, where the guard is enabled.
     pub(super) fn mark(&self) -> Option<WallMs> {
         self.birth.as_ref().filter(|_| self.birth_mark).map(Birth::mark)
+    }
+
+    /// What the streams in memory are charged to.
+    #[cfg(test)]
+    pub(super) const fn charges(&self) -> &crate::layer::charging::Charges {
+        self.streams.charges()
     }
 
     /// What a restart would have to restore.

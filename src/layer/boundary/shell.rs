@@ -3,6 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
+use libp2p::PeerId;
 
 use super::{
     AdmissionConfig, AdmissionOpenError, BoundaryRefusal, Request,
@@ -11,6 +12,7 @@ use super::{
 use crate::{
     clock::{Clock, WallMs},
     layer::window::Verdict,
+    link::{LinkGuard, LinkId, Links, NoSlot},
     message::Class,
     storage::{
         Key, RecordName, Table,
@@ -60,7 +62,11 @@ impl Staging for Stage<'_> {
 ///
 /// Metrics: `admit_one_verdicts_total` (by `class` and `verdict`) and `admit_one_refusals_total` (by `reason`),
 /// counted when the boundary decides; a store that then fails takes its admissions back and counts that
-/// itself. Gauge `admit_one_receiver_streams`.
+/// itself; `admit_one_charge_refusals_total` (by `bound`): new streams refused for their introducer, also counted by
+/// reason; `admit_one_slot_refusals_total`: links that found every slot taken. Gauges `admit_one_receiver_streams`,
+/// `admit_one_slots` (by `state`, `taken` or `free`) and `admit_one_pool_streams` (what slots hold past their floors).
+///
+/// It is a [`Links`]: given to the lanes' configuration, each connection with lanes has a slot of its own (law L10.3).
 #[derive(Clone)]
 pub struct Admission {
     member: Member<Boundary>,
@@ -80,6 +86,12 @@ pub struct AdmissionHealth {
     pub birth_mark: Option<WallMs>,
     /// While the wall clock is not past the mark, fresh messages are refused too: until which instant.
     pub refuses_fresh_until: Option<WallMs>,
+    /// How many slots there are for links, and how many of them are taken (law L10.3).
+    pub slots: usize,
+    /// See `slots`.
+    pub slots_taken: usize,
+    /// How many streams slots hold past their floors.
+    pub pool: usize,
     /// Whether birth has settled, so that the mark is not raised any more.
     pub birth_settled: bool,
 }
@@ -124,17 +136,16 @@ impl Admission {
     /// Judges a verified transaction. It is decided, and staged, when this returns, so that calling in an order is
     /// admitting in it; the ticket gives the answer once that is durable (law L5.5).
     pub fn admit(&self, request: Request) -> Ticket<Result<Verdict, BoundaryRefusal>> {
-        let (mut answer, mut streams) = (None, 0);
+        let mut answer = None;
         let ticket = self.member.transition(|boundary, stage| {
             // Read under the lock, so that readings come in the order of the decisions made by them.
             let reading = Reading::of(&*self.clock);
             let decided = boundary.admit(&request, &reading, stage);
-            answer = Some(decided);
-            streams = boundary.streams();
+            answer = Some((decided, boundary.streams(), boundary.pool()));
             decided
         });
-        if let Some(decided) = answer {
-            count(request.stream.class, decided, streams);
+        if let Some((decided, streams, pool)) = answer {
+            count(request.stream.class, decided, streams, pool);
         }
         ticket
     }
@@ -151,15 +162,19 @@ impl Admission {
 
     /// How the receiver is doing, without waiting. It speaks of changes that are not durable yet, too.
     pub fn health(&self) -> AdmissionHealth {
-        let (streams, mark, settled) = self
-            .member
-            .inspect(|boundary| (boundary.streams(), boundary.mark(), boundary.birth().is_some_and(Birth::settled)));
+        let ((streams, mark, settled), (slots, slots_taken), pool) = self.member.inspect(|boundary| {
+            let settled = boundary.birth().is_some_and(Birth::settled);
+            ((boundary.streams(), boundary.mark(), settled), boundary.slots(), boundary.pool())
+        });
         let wall = self.clock.wall();
         AdmissionHealth {
             streams,
             bound: self.config.streams,
             birth_mark: mark,
             refuses_fresh_until: mark.filter(|mark| wall <= *mark),
+            slots,
+            slots_taken,
+            pool: usize::try_from(pool).unwrap_or(usize::MAX),
             birth_settled: settled,
         }
     }
@@ -171,7 +186,36 @@ impl fmt::Debug for Admission {
     }
 }
 
-fn count(class: Class, decided: Result<Verdict, BoundaryRefusal>, streams: usize) {
+impl Links for Admission {
+    fn open(&self, peer: PeerId, link: LinkId) -> Result<LinkGuard, NoSlot> {
+        let (opened, slots) = self.member.arrange(|boundary| (boundary.open_link(link), boundary.slots()));
+        match opened {
+            Ok(slot) => {
+                tracing::debug!(%peer, slot, "a link took a slot");
+                count_slots(slots);
+                let member = self.member.clone();
+                Ok(LinkGuard::new(move || {
+                    count_slots(member.arrange(|boundary| {
+                        boundary.retire_link(&link);
+                        boundary.slots()
+                    }));
+                }))
+            }
+            Err(error) => {
+                tracing::debug!(%peer, %error, "a link's lanes are refused");
+                metrics::counter!("admit_one_slot_refusals_total").increment(1);
+                Err(error)
+            }
+        }
+    }
+}
+
+fn count_slots((slots, taken): (usize, usize)) {
+    metrics::gauge!("admit_one_slots", "state" => "taken").set(taken as f64);
+    metrics::gauge!("admit_one_slots", "state" => "free").set(slots.saturating_sub(taken) as f64);
+}
+
+fn count(class: Class, decided: Result<Verdict, BoundaryRefusal>, streams: usize, pool: u32) {
     match decided {
         Ok(verdict) => {
             let verdict = match verdict {
@@ -181,8 +225,12 @@ fn count(class: Class, decided: Result<Verdict, BoundaryRefusal>, streams: usize
             };
             metrics::counter!("admit_one_verdicts_total", "class" => class.label(), "verdict" => verdict).increment(1);
             metrics::gauge!("admit_one_receiver_streams").set(streams as f64);
+            metrics::gauge!("admit_one_pool_streams").set(f64::from(pool));
         }
         Err(refusal) => {
+            if let BoundaryRefusal::StreamCapacityExceeded { bound, .. } = &refusal {
+                metrics::counter!("admit_one_charge_refusals_total", "bound" => bound.label()).increment(1);
+            }
             metrics::counter!("admit_one_refusals_total", "reason" => refusal.label()).increment(1);
         }
     }

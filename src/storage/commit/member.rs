@@ -97,6 +97,11 @@ impl<P: Participant> Member<P> {
         Ticket::after(completion, result)
     }
 
+    /// Changes what no record holds and no undo restores, without waiting and also while the store refuses.
+    pub(crate) fn arrange<R>(&self, change: impl FnOnce(&mut P) -> R) -> R {
+        change(tables::<P>(&mut self.handle.shared.lock().participants, self.place))
+    }
+
     /// Looks at the tables as they stand, unreleased changes included, without waiting: for health and tests.
     pub(crate) fn inspect<R>(&self, look: impl FnOnce(&P) -> R) -> R {
         look(tables::<P>(&mut self.handle.shared.lock().participants, self.place))

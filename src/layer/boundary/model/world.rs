@@ -18,6 +18,7 @@ use crate::{
     identity::KeySigner,
     layer::{
         boundary::{AdmissionConfig, AdmissionOpenError, BoundaryRefusal, Request, core::Boundary},
+        charging::{Introducer, Shares},
         window::WindowRefusal,
     },
     message::{Class, Incarnation, NetworkId, StreamKey, TransactionDigest},
@@ -66,6 +67,8 @@ struct Dispatch {
 struct Process {
     boundary: Boundary,
     bad: BTreeSet<RecordName>,
+    /// What the pool, the inbox and this node held when it started.
+    found: [u32; 3],
     flying: Option<Gathering<Admitted>>,
     gathering: Gathering<Admitted>,
 }
@@ -125,6 +128,8 @@ pub(super) struct World {
     recent: Vec<Request>,
     /// What `recent` was when the last store was lost.
     before_loss: Vec<Request>,
+    /// Draws what brings each request, apart from all else, so that a world is the same with and without it.
+    carriers: Option<Draw>,
     /// Whether memory is compared with the disk.
     pub(super) compare: bool,
     pub(super) tally: Tally,
@@ -156,6 +161,7 @@ impl World {
             dispatched: HashMap::new(),
             recent: Vec::new(),
             before_loss: Vec::new(),
+            carriers: None,
             compare: true,
             tally: Tally::default(),
             draw,
@@ -166,6 +172,13 @@ impl World {
             world.senders.push(Sender { incarnation, next: 0, offset });
         }
         world
+    }
+
+    /// Makes shares so small that each is reached.
+    pub(super) fn charge(&mut self, seed: u64) {
+        let mut draw = Draw(!seed);
+        self.config.shares = Shares { slots: 3, floor: draw.below(2) as u32, pool: 1, inbox: 1, own: 1 };
+        self.carriers = Some(draw);
     }
 
     /// Runs `steps` steps, or up to the first fault.
@@ -254,6 +267,9 @@ impl World {
         self.real += self.draw.below(4);
         self.config.sigma = *self.draw.pick(&self.weather.sigmas).unwrap();
         self.config.greatest_ttl = *self.draw.pick(&self.weather.ttls).unwrap();
+        if let Some(draw) = &mut self.carriers {
+            self.config.shares.slots = draw.below(4) as u16;
+        }
         if !self.disk.holds(Table::Clock, BIRTH_KEY) {
             self.config.sigma = self.config.sigma.max(self.greatest_sigma);
         }
@@ -272,7 +288,8 @@ impl World {
             }
             Err(error) => unreachable!("{error}"),
         };
-        self.process = Some(Process { boundary, bad, flying: None, gathering: Gathering::new(1) });
+        let found = shared(&boundary);
+        self.process = Some(Process { boundary, bad, found, flying: None, gathering: Gathering::new(1) });
         self.transition(|boundary, reading, stage| boundary.read(reading, stage).map(|_| ())).1.unwrap();
         self.check()
     }
@@ -319,6 +336,7 @@ impl World {
     /// The adversary presents anything ever signed; often something fresh, or something dispatched before.
     fn present(&mut self) -> Result<(), Fault> {
         let Some(request) = self.choose() else { return Ok(()) };
+        let request = Request { carrier: self.carrier(), ..request };
         self.tally.presented += 1;
         let (reading, decided) = self.transition(|boundary, reading, stage| boundary.admit(&request, reading, stage));
         let at_once = !self.keeps(Habit::DispatchAfterDurable);
@@ -361,7 +379,7 @@ impl World {
         if process.boundary.streams() + process.bad.len() > self.config.streams {
             return Err(Fault::OverBound);
         }
-        Ok(())
+        self.check_shares()
     }
 
     /// The batch in flight lands, or the gathering one takes off.
@@ -462,6 +480,16 @@ impl World {
         Ok(())
     }
 
+    /// No share is passed, except by what a restart found: of a torn batch, a new stream may have landed and the removal
+    /// that made room for it not.
+    fn check_shares(&self) -> Result<(), Fault> {
+        let Some(process) = &self.process else { return Ok(()) };
+        let Shares { pool, inbox, own, .. } = self.config.shares;
+        let bounds = [pool, inbox, own].into_iter().zip(process.found).map(|(share, found)| share.max(found));
+        let within = shared(&process.boundary).into_iter().zip(bounds).all(|(held, bound)| held <= bound);
+        if within { Ok(()) } else { Err(Fault::OverShare) }
+    }
+
     /// Where nothing is unreleased, memory is what a restart would restore.
     fn check(&self) -> Result<(), Fault> {
         let Some(process) = &self.process else { return Ok(()) };
@@ -469,8 +497,20 @@ impl World {
             return Ok(());
         }
         match self.restore() {
-            Ok((restored, bad)) if restored.durable() == process.boundary.durable() && bad == process.bad => Ok(()),
+            Ok((restored, bad))
+                if restored.durable() == process.boundary.durable()
+                    && restored.charges() == process.boundary.charges()
+                    && bad == process.bad =>
+            {
+                Ok(())
+            }
             Ok(_) | Err(_) => Err(Fault::MemoryIsNotDisk),
         }
     }
+}
+
+/// What the pool, the inbox and this node hold.
+fn shared(boundary: &Boundary) -> [u32; 3] {
+    let charges = boundary.charges();
+    [charges.pool(), charges.held(Introducer::Inbox), charges.held(Introducer::Own)]
 }
