@@ -157,14 +157,15 @@ impl Streams {
         }
         let mut own = self.spent_of(introducer, spent);
         while let Err(bound) = charges.permits(introducer) {
-            let next = match bound {
-                // Whoever leaves the pool, there is room in it.
+            let next = own.find(|key| !gone.contains(key)).map(|key| (introducer, key));
+            // Whoever leaves the pool, there is room in it.
+            let next = next.or_else(|| match bound {
                 Bound::Pool { .. } => charges.past_floor().find_map(|slot| {
                     let key = self.spent_of(slot, spent).find(|key| !gone.contains(key))?;
                     Some((slot, key))
                 }),
-                _ => own.find(|key| !gone.contains(key)).map(|key| (introducer, key)),
-            };
+                _ => None,
+            });
             let Some((of, key)) = next else { return Err(bound) };
             charges.give_back(of);
             gone.insert(key);

@@ -136,6 +136,26 @@ async fn l10_3_a_slot_at_its_floor_grows_once_any_slot_that_uses_the_pool_has_a_
 }
 
 #[tokio::test]
+async fn l10_3_a_slot_keeps_its_floor_though_its_own_spent_streams_fill_it_and_the_pool_is_used_up() {
+    let node = Node::new(AdmissionConfig { shares: Shares { own: 50, ..small(2).shares }, ..small(2) }).await;
+    for origin in 50..=90 {
+        assert_eq!(node.opens(origin, Carrier::Own).await, Ok(Verdict::First));
+    }
+    let _guards = [open(&node, 1).unwrap(), open(&node, 2).unwrap()];
+    for origin in [1, 2] {
+        assert_eq!(node.opens(origin, carrier(1)).await, Ok(Verdict::First));
+    }
+    node.pass(100);
+    for origin in 11..=16 {
+        assert_eq!(node.opens(origin, carrier(2)).await, Ok(Verdict::First));
+    }
+    node.pass(TTL + SIGMA - 100);
+    for origin in [3, 4] {
+        assert_eq!(node.opens(origin, carrier(1)).await, Ok(Verdict::First));
+    }
+}
+
+#[tokio::test]
 async fn l9_2_a_failed_batch_restores_charges_and_touches_no_slot() {
     let node = Node::new(small(2)).await;
     let _guard = open(&node, 1).unwrap();
