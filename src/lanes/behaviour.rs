@@ -224,6 +224,13 @@ impl Behaviour {
                     self.emit(Event::Opened { peer: peer_id, link, direction: Direction::Outward });
                 }
             }
+            Report::LinkRefused { peer: peer_id, number } => {
+                let link = self.peers.get(&peer_id).and_then(|peer| peer.link.as_ref());
+                if let Some(link) = link.filter(|link| link.number == number) {
+                    let link = LinkId::of(link.connection);
+                    self.emit(Event::NoSlot { peer: peer_id, link, direction: Direction::Outward });
+                }
+            }
             Report::LinkEnded { peer, number, end } => self.link_ended(peer, number, end),
         }
     }

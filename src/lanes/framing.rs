@@ -33,6 +33,8 @@ pub(crate) enum Answer {
     Superseded { greatest: u64 },
     /// This channel of the link is open already.
     AlreadyOpen,
+    /// The receiver has no slot for the connection now (law L10.3).
+    NoSlot,
 }
 
 /// What comes back on a channel.
@@ -61,6 +63,7 @@ const LENGTH: usize = 4;
 const ACCEPTED: u8 = 0;
 const SUPERSEDED: u8 = 1;
 const ALREADY_OPEN: u8 = 2;
+const NO_SLOT: u8 = 3;
 
 impl Hello {
     /// Encoded length in bytes.
@@ -86,6 +89,7 @@ impl Answer {
             Answer::Accepted { credit } => (ACCEPTED, u64::from(credit)),
             Answer::Superseded { greatest } => (SUPERSEDED, greatest),
             Answer::AlreadyOpen => (ALREADY_OPEN, 0),
+            Answer::NoSlot => (NO_SLOT, 0),
         };
         let [a, b, c, d, e, f, g, h] = value.to_be_bytes();
         [kind, a, b, c, d, e, f, g, h]
@@ -97,6 +101,7 @@ impl Answer {
             (ACCEPTED, Ok(credit @ 1..=GREATEST_CREDIT)) => Ok(Answer::Accepted { credit }),
             (SUPERSEDED, _) => Ok(Answer::Superseded { greatest: value }),
             (ALREADY_OPEN, Ok(0)) => Ok(Answer::AlreadyOpen),
+            (NO_SLOT, Ok(0)) => Ok(Answer::NoSlot),
             _ => Err(BadAnswer { kind, value }),
         }
     }
@@ -243,8 +248,8 @@ mod tests {
         let hello = Hello { channel: Channel { index: 2, pool: 3 }, link: 0x0102_0304_0506_0708 };
         assert_eq!(hello.encode(), [2, 3, 1, 2, 3, 4, 5, 6, 7, 8]);
         assert_eq!(Hello::decode(hello.encode()), hello);
-        for answer in [Answer::Accepted { credit: 16 }, Answer::Superseded { greatest: u64::MAX }, Answer::AlreadyOpen]
-        {
+        let accepted = Answer::Accepted { credit: 16 };
+        for answer in [accepted, Answer::Superseded { greatest: u64::MAX }, Answer::AlreadyOpen, Answer::NoSlot] {
             let mut replies = Replies::new();
             assert_eq!(replies.next(&mut answer.encode().as_slice()), Some(Ok(Reply::Answer(answer))));
             assert_eq!(replies.next(&mut 77_u64.to_be_bytes().as_slice()), Some(Ok(Reply::Credit(77))));
@@ -253,7 +258,7 @@ mod tests {
 
     #[test]
     fn an_answer_of_unknown_kind_or_without_credit_is_bad() {
-        for (kind, value) in [(0, 0), (0, 33), (0, 256 + 16), (2, 1), (3, 0)] {
+        for (kind, value) in [(0, 0), (0, 33), (0, 256 + 16), (2, 1), (3, 1), (4, 0)] {
             let mut bytes = vec![kind];
             bytes.extend(u64::to_be_bytes(value));
             assert_eq!(Replies::new().next(&mut bytes.as_slice()), Some(Err(BadAnswer { kind, value })));

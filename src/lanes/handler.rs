@@ -24,6 +24,7 @@ use super::{
     event::Violation,
     reader::{Connection, Receiving, Source},
     scheduler::LANES,
+    slot::Slot,
     writer::{Negotiated, Unopened},
 };
 use crate::task;
@@ -56,8 +57,9 @@ pub struct Handler {
     inward: Arc<Activity>,
     /// Each live inbound channel listens, and ends when this is dropped.
     channels: watch::Sender<()>,
-    /// One more is held by each inbound channel, live or with frames that were not taken over yet.
-    places: Arc<()>,
+    /// One more is held by each inbound channel, live or with frames that were not taken over yet. The connection keeps
+    /// its slot as long.
+    places: Arc<Slot>,
     outward: Option<Start>,
     broken: VecDeque<Broken>,
 }
@@ -70,7 +72,7 @@ impl Handler {
             receiving,
             inward: Arc::default(),
             channels: watch::channel(()).0,
-            places: Arc::new(()),
+            places: Arc::default(),
             outward: None,
             broken: VecDeque::new(),
         }

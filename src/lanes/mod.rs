@@ -43,8 +43,14 @@
 //! against the credit that it came in under. Inward, for each connection, at most 8 substreams, each with its credit of
 //! frames of the frame limit, one more that is being read, and 16 KiB to read into.
 //!
+//! **Slots.** A node that is given a [`Links`](crate::link::Links) by [`Config::links`], as every node that admits should
+//! be, tells it of each connection's first lane to this node. Where there is no slot for it, lanes of that connection are
+//! refused by name and the connection stays; its opener keeps what is queued and tries again, with longer and longer
+//! pauses. Both sides say so ([`Event::NoSlot`]).
+//!
 //! **Metrics.** `admit_one_sends_total{class, outcome}`, `admit_one_lane_violations_total{violation}`,
-//! `admit_one_lane_oversize_frames_total`, `admit_one_lane_superseded_frames_total`, `admit_one_serve_errors_total`.
+//! `admit_one_lane_oversize_frames_total`, `admit_one_lane_superseded_frames_total`, `admit_one_lane_no_slot_answers_total` (a peer had no slot for a lane),
+//! `admit_one_serve_errors_total`.
 
 mod activity;
 mod backoff;
@@ -66,6 +72,7 @@ mod routes;
 mod scheduler;
 mod settlement;
 mod shared;
+mod slot;
 mod writer;
 
 pub use behaviour::Behaviour;

@@ -28,6 +28,7 @@ use super::{
     incoming::Inbound,
     registry::{Opened, Registry, Unopened},
     report::Report,
+    slot::Slot,
 };
 use crate::{
     clock::Clock,
@@ -72,8 +73,8 @@ pub(crate) struct Channel {
     /// Its taker dropped it: what is left in it is not taken over.
     dropped: AtomicBool,
     activity: Arc<Activity>,
-    /// Held, not read: its place among the connection's channels.
-    _place: Arc<()>,
+    /// Its place among the connection's channels, which shares the connection's slot.
+    place: Arc<Slot>,
 }
 
 /// What a connection's handler shares with its channels.
@@ -81,7 +82,7 @@ pub(crate) struct Channel {
 pub(crate) struct Connection {
     pub(crate) activity: Arc<Activity>,
     /// Counts the channels, each as long as it or a frame of it is there.
-    pub(crate) place: Arc<()>,
+    pub(crate) place: Arc<Slot>,
     /// Fails when the connection's handler is gone.
     pub(crate) gone: watch::Receiver<()>,
 }
@@ -152,7 +153,7 @@ impl Receiving {
             superseded: AtomicBool::new(false),
             dropped: AtomicBool::new(false),
             activity,
-            _place: place,
+            place,
         };
         if let Err(violation) = self.run(stream, source, Arc::new(channel), opening, gone).await {
             self.report(Report::Violation { peer: source.peer, connection: source.connection, violation }).await;
@@ -181,7 +182,9 @@ impl Receiving {
         }
         let hello = Hello::decode(hello);
         let index = hello.channel.index;
-        let opened = self.registry().open(&source.peer, source.link, hello, Arc::clone(&channel));
+        let opened = channel.place.open(self.config.links.as_deref(), (source.peer, source.link), || {
+            self.registry().open(&source.peer, source.link, hello, Arc::clone(&channel))
+        });
         match opened {
             Ok(Opened { first, superseded }) => {
                 let registered = Registered { receiving: self, source, hello };
@@ -213,6 +216,15 @@ impl Receiving {
             Err(Unopened::AlreadyOpen) => {
                 self.answer(&mut stream, Answer::AlreadyOpen).await;
                 Err(Violation::AlreadyOpen { channel: index })
+            }
+            Err(Unopened::NoSlot(error)) => {
+                tracing::debug!(peer = %source.peer, %error, "a channel is refused");
+                self.answer(&mut stream, Answer::NoSlot).await;
+                if channel.place.is_first_refusal() {
+                    let event = Event::NoSlot { peer: source.peer, link: source.link, direction: Direction::Inward };
+                    self.report(Report::Event(event)).await;
+                }
+                Ok(())
             }
             Err(Unopened::UnknownChannel) => Err(Violation::UnknownChannel { index, pool: hello.channel.pool }),
         }

@@ -19,7 +19,7 @@ use std::{
 };
 
 use super::{framing::Hello, scheduler::LANES};
-use crate::link::Channel;
+use crate::link::{Channel, NoSlot};
 
 /// The links of peers `P` over connections `C`.
 #[derive(Debug)]
@@ -48,9 +48,19 @@ pub(crate) struct Opened<C, T> {
 /// A hello that opens nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unopened {
-    Superseded { greatest: u64 },
+    Superseded {
+        greatest: u64,
+    },
     UnknownChannel,
     AlreadyOpen,
+    /// Not the registry's to say.
+    NoSlot(NoSlot),
+}
+
+impl From<NoSlot> for Unopened {
+    fn from(error: NoSlot) -> Self {
+        Self::NoSlot(error)
+    }
 }
 
 impl<P: Clone + Eq + Hash, C: Copy + Eq, T> Registry<P, C, T> {

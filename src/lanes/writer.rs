@@ -9,7 +9,7 @@
 //! writes go through, so that two full sides cannot stop each other.
 //!
 //! **Failures.** A channel that fails loses its own sends in flight and is opened again after a pause, doubling; its
-//! queue stays. The link ends when its connection does, when the peer does not speak the protocol, when the receiver
+//! queue stays. So it is with one that the receiver has no slot for. The link ends when its connection does, when the peer does not speak the protocol, when the receiver
 //! has a greater link, when the receiver breaks the protocol, and at shutdown; its sends in flight are lost, and what
 //! is queued stays queued (law L3.8). The behaviour hears of the end last of all. A send in flight that its receiver
 //! does not credit while its transaction lives is lost as expired; its place in the window stays taken until it is
@@ -94,6 +94,9 @@ pub(crate) struct Writer {
     channels: Vec<Link>,
     opened: bool,
     announced: bool,
+    /// Whether the receiver had no slot for a channel, and whether that is still to be said.
+    refused: bool,
+    refusal_untold: bool,
     taken: Vec<Item>,
     /// Set no later than when the first of the sends in flight is past its life.
     overdue: Option<(Duration, BoxFuture<'static, ()>)>,
@@ -139,6 +142,7 @@ struct InFlight {
 enum ChannelEnd {
     Io(io::Error),
     AlreadyOpen,
+    NoSlot,
     Unanswered,
 }
 
@@ -175,6 +179,8 @@ impl Writer {
             channels,
             opened: false,
             announced: false,
+            refused: false,
+            refusal_untold: false,
             taken: Vec::new(),
             overdue: None,
         }
@@ -186,8 +192,14 @@ impl Writer {
             if let Some(end) = end {
                 break end;
             }
-            self.announced = true;
-            self.report(Report::LinkOpened { peer: self.peer, number: self.number }).await;
+            let (peer, number) = (self.peer, self.number);
+            if std::mem::take(&mut self.refusal_untold) {
+                self.report(Report::LinkRefused { peer, number }).await;
+            }
+            if self.opened && !self.announced {
+                self.announced = true;
+                self.report(Report::LinkOpened { peer, number }).await;
+            }
         };
         let reason = if end == WriterEnd::Shutdown { LossReason::Shutdown } else { LossReason::LinkClosed };
         for channel in self.channels.drain(..) {
@@ -205,7 +217,7 @@ impl Writer {
         let _ = self.reports.send(report).await;
     }
 
-    /// Runs until the link ends, or until it is to be announced as open (`None`).
+    /// Runs until the link ends, or until there is something to say (`None`): that it is open, or refused.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<WriterEnd>> {
         self.waker.register(context.waker());
         for _ in 0..ROUNDS_PER_TURN {
@@ -220,7 +232,7 @@ impl Writer {
                     Step::End(end) => return Poll::Ready(Some(end)),
                 }
             }
-            if self.opened && !self.announced {
+            if (self.opened && !self.announced) || self.refusal_untold {
                 return Poll::Ready(None);
             }
             self.expire(context);
@@ -296,6 +308,11 @@ impl Writer {
                     }
                     Ok(Reply::Answer(Answer::Superseded { greatest })) => {
                         return Step::End(WriterEnd::Superseded { greatest });
+                    }
+                    Ok(Reply::Answer(Answer::NoSlot)) => {
+                        metrics::counter!("admit_one_lane_no_slot_answers_total").increment(1);
+                        self.refusal_untold = !std::mem::replace(&mut self.refused, true);
+                        return Step::Failed(ChannelEnd::NoSlot);
                     }
                     Ok(Reply::Answer(Answer::AlreadyOpen)) => return Step::Failed(ChannelEnd::AlreadyOpen),
                     Ok(Reply::Credit(count)) => match open.credited(count) {
@@ -393,6 +410,7 @@ impl Writer {
         let Some(link) = self.channels.get_mut(place) else { return };
         let reason = match why {
             ChannelEnd::Io(error) => error.to_string(),
+            ChannelEnd::NoSlot => "the receiver has no slot for the connection".into(),
             ChannelEnd::AlreadyOpen => "the receiver has not seen the earlier one end".into(),
             ChannelEnd::Unanswered => "the receiver does not answer".into(),
         };

@@ -19,6 +19,7 @@
 mod admission;
 pub mod admit;
 pub mod boundary;
+pub mod charging;
 mod dispatch;
 pub mod forward;
 pub mod local;

@@ -14,10 +14,11 @@ use crate::{
     identity::{DelegationDigest, Did, DidError, SignError},
     layer::{
         boundary::BoundaryRefusal,
+        charging::{Bound, Introducer},
         quota::Bucket,
         window::{ForkEvidence, WindowRefusal},
     },
-    link::Channel,
+    link::{Channel, NoSlot},
     message::{Class, ClassifyError, DecodeError, Incarnation, StreamKey, TransactionDigest},
     storage::{
         RecordName,
@@ -222,11 +223,13 @@ pub enum Refusal {
         /// The lowest sequence that its window covers.
         lowest: u64,
     },
-    /// A new stream, and no place for one (law L10.1).
-    #[error("a new stream, and the bound of {bound} streams is reached: one is free when a stream is spent")]
+    /// A new stream, and its introducer may not open one more (laws L10.1 and L10.3).
+    #[error("a new stream, and {introducer} has reached {bound}: there is room when one of its streams is spent")]
     StreamCapacityExceeded {
-        /// The bound.
-        bound: usize,
+        /// Whom it would be charged to.
+        introducer: Introducer,
+        /// The bound that is reached.
+        bound: Bound,
     },
     /// Its stream's quota is used up (law L7).
     #[error("the stream {key:?} is over its quota of {bucket:?}: send slower, or in smaller messages")]
@@ -238,6 +241,9 @@ pub enum Refusal {
         /// When it holds enough if nothing else comes, in milliseconds; `None` where the message is over the burst.
         after_ms: Option<u64>,
     },
+    /// A new stream by a link that nobody announced, and no slot is free for such links (law L10.3).
+    #[error("a new stream by a link that was not announced, which share one slot: {0}")]
+    NoSlot(NoSlot),
     /// A table's budget is reached (law L9.7).
     #[error("{0}: raise the budget, or wait until streams are spent")]
     BudgetExhausted(BudgetExhausted),
@@ -328,6 +334,7 @@ impl Refusal {
             Refusal::Stale { .. } => "stale",
             Refusal::StreamCapacityExceeded { .. } => "stream_capacity_exceeded",
             Refusal::QuotaExceeded { .. } => "quota_exceeded",
+            Refusal::NoSlot(_) => "no_slot",
             Refusal::BudgetExhausted(_) => "budget_exhausted",
             Refusal::StoreFailed(_) => "store_failed",
             Refusal::DispatchFull { .. } => "dispatch_full",
@@ -363,10 +370,13 @@ impl From<BoundaryRefusal> for Refusal {
             BoundaryRefusal::Window(WindowRefusal::Stale { incarnation, lowest }) => {
                 Refusal::Stale { incarnation, lowest }
             }
-            BoundaryRefusal::StreamCapacityExceeded { bound } => Refusal::StreamCapacityExceeded { bound },
             BoundaryRefusal::QuotaExceeded { key, bucket, after_ms } => {
                 Refusal::QuotaExceeded { key: Box::new(key), bucket, after_ms }
             }
+            BoundaryRefusal::StreamCapacityExceeded { introducer, bound } => {
+                Refusal::StreamCapacityExceeded { introducer, bound }
+            }
+            BoundaryRefusal::NoSlot(error) => Refusal::NoSlot(error),
             BoundaryRefusal::BudgetExhausted(exhausted) => Refusal::BudgetExhausted(exhausted),
         }
     }

@@ -2,8 +2,10 @@
 
 mod arrival;
 mod frame;
+mod links;
 mod router;
 
 pub use arrival::{Arrival, Channel, CreditGuard, LinkId};
 pub use frame::Frame;
+pub use links::{LinkGuard, Links, NoSlot};
 pub use router::{DirectRouter, Router};

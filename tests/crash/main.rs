@@ -15,7 +15,8 @@ use std::{
 use admit_one::{
     clock::{Clock as _, SystemClock, WallMs},
     identity::{Did, KeySigner},
-    layer::boundary::{Admission, AdmissionConfig, Request},
+    layer::boundary::{Admission, AdmissionConfig, Carrier, Request},
+    link::LinkId,
     message::{Class, DEFAULT_TTL_MS, Incarnation, NetworkId, StreamKey, TransactionDigest},
     storage::{
         Journal, JournalConfig,
@@ -186,6 +187,7 @@ async fn node(store: &Path, plan: &Plan) {
             ttl: DEFAULT_TTL_MS,
             bytes: 0,
             application: None,
+            carrier: Carrier::Link(LinkId::of(0)),
         };
         let answer = admission.admit(request).map(move |answer| match answer.expect("the disk is sound") {
             Ok(_) => format!("admitted {place} {sequence} ."),

@@ -8,6 +8,7 @@ mod origin;
 mod reroute;
 mod reroute_failure;
 mod serve;
+mod slots;
 mod support;
 
 /// Each test on both transports.

@@ -12,7 +12,7 @@ use crate::{
     BoxFuture,
     layer::{
         AdmissionError, Outcome, Refusal, Verified,
-        boundary::{Application, BoundaryRefusal, Request},
+        boundary::{Application, BoundaryRefusal, Carrier, Request},
         dispatch::Turn,
         local::{Namespace, is_own_connection},
         window::{ForkEvidence, Verdict},
@@ -91,6 +91,7 @@ impl Staged {
             ttl: content.ttl,
             bytes: content.data.len() as u64,
             application: application(shared, &verified),
+            carrier: Carrier::Link(verified.link()),
         };
         let marks = shared.admission.marks();
         let (turn, ticket) = shared

@@ -5,17 +5,20 @@ use std::{collections::VecDeque, time::Duration};
 use bytes::Bytes;
 
 use super::{
-    AdmissionConfig, AdmissionOpenError, BoundaryRefusal, REMOVALS, Request, STREAMS_MAX,
-    local::{Local, LocalAdmission, LocalUndo},
+    AdmissionConfig, AdmissionOpenError, BoundaryRefusal, Carrier, REMOVALS, Request, STREAMS_MAX,
+    judge::{Admission, Change},
+    local::{Local, LocalUndo},
     record::StreamRecord,
     table::{Stream, Streams},
 };
 use crate::{
     clock::WallMs,
     layer::{
-        quota::{Buckets, FILL_MAX, Quotas, Steady},
-        window::{Verdict, observe},
+        charging::{Introducer, Slots},
+        quota::{FILL_MAX, Quotas, Steady},
+        window::Verdict,
     },
+    link::{LinkId, NoSlot},
     message::{GREATEST_TTL_MS, StreamKey},
     storage::{
         Key, RecordName, Scan, Table,
@@ -48,14 +51,15 @@ pub(super) trait Staging {
 #[derive(Debug)]
 pub(super) struct Boundary {
     pub(super) tolerance: Tolerance,
-    bound: usize,
+    pub(super) bound: usize,
     birth_mark: bool,
     pub(super) quotas: Quotas,
     pub(super) steady: Steady,
     pub(super) local: Local,
-    streams: Streams,
+    pub(super) streams: Streams,
+    pub(super) slots: Slots,
     birth: Option<Birth>,
-    floors: Floors,
+    pub(super) floors: Floors,
     /// The greatest instant of an admission, undone ones included, which only makes a mark later.
     pub(super) admitted: WallMs,
     pub(super) undo: VecDeque<(BatchNumber, Undo)>,
@@ -78,19 +82,14 @@ pub(super) struct Accepted {
     pub(super) link_local: bool,
 }
 
-/// What an accepted request changes.
-enum Change {
-    Durable(Admission),
-    LinkLocal(LocalAdmission),
-}
-
-/// What a request changes that its durable window accepts.
-struct Admission {
-    verdict: Verdict,
-    stream: StreamRecord,
-    buckets: Option<Buckets>,
-    removals: Vec<StreamKey>,
-    floors: Floors,
+/// How much is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Sizes {
+    pub(super) streams: usize,
+    /// Streams that slots hold past their floors.
+    pub(super) pool: u32,
+    /// Volatile windows.
+    pub(super) windows: usize,
 }
 
 /// A record that cannot be restored, and why.
@@ -128,7 +127,8 @@ impl Boundary {
             quotas: config.quotas,
             steady: Steady::default(),
             local: Local::restore(clock)?,
-            streams: Streams::default(),
+            streams: Streams::new(config.shares),
+            slots: Slots::new(config.shares.slots),
             birth,
             admitted: floors.admitted(),
             floors,
@@ -231,92 +231,12 @@ impl Boundary {
         }
     }
 
-    fn wait(&self, sigma: u64, ttl: u64) -> Duration {
+    /// How long a stream waits after its last admission before it may be removed.
+    pub(super) fn wait(&self, sigma: u64, ttl: u64) -> Duration {
         match self.tolerance.guards.keep(Guard::RemovalWait) {
             true => Duration::from_millis(ttl.saturating_add(sigma)).max(self.quotas.fill_time()),
             false => Duration::ZERO,
         }
-    }
-
-    fn judge(&self, request: &Request, reading: &Reading, stage: &impl Staging) -> Result<Change, BoundaryRefusal> {
-        let wall = reading.wall;
-        let guards = self.tolerance.guards;
-        let Tolerance { sigma, ttl: greatest, .. } = self.tolerance;
-        if let Some(record) = stage.unavailable(Table::Receiver, &request.stream.to_bytes())
-            && guards.keep(Guard::Unavailable)
-        {
-            return Err(BoundaryRefusal::StreamUnavailable { key: request.stream, record });
-        }
-        if request.ttl > greatest && guards.keep(Guard::TtlBound) {
-            return Err(BoundaryRefusal::TtlTooLong { ttl: request.ttl, greatest });
-        }
-        if request.issued_at.saturating_sub(sigma) > wall && guards.keep(Guard::FromTheFuture) {
-            return Err(BoundaryRefusal::FromTheFuture { issued_at: request.issued_at, sigma });
-        }
-        if wall >= request.expires_at() && guards.keep(Guard::Expired) {
-            return Err(BoundaryRefusal::Expired { expired: request.expires_at() });
-        }
-        if let Some(mark) = self.mark()
-            && request.issued_at <= mark
-            && guards.keep(Guard::BirthMark)
-        {
-            return Err(BoundaryRefusal::BeforeMark { mark });
-        }
-        self.not_withdrawn(request)?;
-        let floor = self.floors.of(request.stream.class);
-        if request.expires_at() <= floor && guards.keep(Guard::Floor) {
-            return Err(BoundaryRefusal::BelowFloor { floor });
-        }
-        if request.incarnation.wall() > wall.saturating_add(sigma) && guards.keep(Guard::IncarnationAhead) {
-            return Err(BoundaryRefusal::IncarnationAhead { incarnation: request.incarnation, sigma });
-        }
-        if let Some(admission) = self.judge_local(request)? {
-            return Ok(Change::LinkLocal(admission));
-        }
-        let stream = self.streams.get(&request.stream);
-        let known = stream.filter(|_| guards.keep(Guard::Window)).map(|stream| &stream.record.window);
-        let (verdict, window) = observe(known, request.incarnation, request.sequence, request.digest)?;
-        // How many must go before a new stream has a place.
-        let over = match stream {
-            None => (self.streams.len() + stage.unrestorable() + 1).saturating_sub(self.bound),
-            Some(_) => 0,
-        };
-        let removals = self.removals(&request.stream, wall, over);
-        if removals.len() < over {
-            return Err(BoundaryRefusal::StreamCapacityExceeded { bound: self.bound });
-        }
-        let buckets = self.charge(request, stream.and_then(|stream| stream.buckets.as_ref()))?;
-        let mut floors = self.floors;
-        for key in &removals {
-            if let Some(spent) = self.streams.get(key) {
-                floors.remove(key.class, spent.record.expiry, spent.record.admitted);
-            }
-        }
-        let (expiry, admitted) = stream.map_or((0, 0), |stream| (stream.record.expiry, stream.record.admitted));
-        let stream = StreamRecord { expiry: expiry.max(request.expires_at()), admitted: admitted.max(wall), window };
-        Ok(Change::Durable(Admission { verdict, stream, buckets, removals, floors }))
-    }
-
-    /// What is left of the stream's quota once this request is taken from it (law L7).
-    pub(super) fn charge(&self, request: &Request, held: Option<&Buckets>) -> Result<Option<Buckets>, BoundaryRefusal> {
-        let Some(quota) = self.quotas.of(request.stream.class) else { return Ok(None) };
-        quota.charge(held, request.bytes, self.steady.now()).map(Some).map_err(|short| BoundaryRefusal::QuotaExceeded {
-            key: request.stream,
-            bucket: short.bucket,
-            after_ms: short.after.map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX).saturating_add(1)),
-        })
-    }
-
-    /// The spent streams that this admission removes: never its own, and at most [`REMOVALS`] or as many as it needs.
-    fn removals(&self, own: &StreamKey, wall: WallMs, needed: usize) -> Vec<StreamKey> {
-        let guards = self.tolerance.guards;
-        let (sigma, _) = self.greatest();
-        let before = match (guards.keep(Guard::Spent), guards.keep(Guard::SpentTolerance)) {
-            (true, true) => wall.checked_sub(sigma),
-            (true, false) => Some(wall),
-            (false, _) => Some(WallMs::MAX),
-        };
-        self.streams.expired(before).filter(|key| *key != own).take(REMOVALS.max(needed)).copied().collect()
     }
 
     fn stage(&self, request: &Request, admission: &Admission, stage: &mut impl Staging) -> Result<(), BudgetExhausted> {
@@ -335,6 +255,11 @@ impl Boundary {
         if admission.floors != self.floors {
             self.undo.push_back((batch, Undo::Floors(self.floors)));
             self.floors = admission.floors;
+        }
+        if let (Carrier::Link(link), Introducer::Slot(slot)) = (request.carrier, admission.stream.introducer)
+            && self.streams.get(&request.stream).is_none()
+        {
+            self.slots.introduced(&link, slot);
         }
         for key in admission.removals {
             self.set(key, None, batch);
@@ -375,7 +300,36 @@ impl Boundary {
         }
     }
 
+    /// A link takes a slot with its first lane (law L10.3).
+    pub(super) fn open_link(&mut self, link: LinkId) -> Result<u16, NoSlot> {
+        let slot = self.slots.open(link, self.streams.charges())?;
+        self.open_windows(link);
+        Ok(slot)
+    }
+
+    /// A link is retired, and its slot is free. Its charges stay (law L10.4).
+    pub(super) fn retire_link(&mut self, link: &LinkId) {
+        self.slots.retire(link);
+        self.retire_windows(link);
+    }
+
+    /// How many slots there are, and how many of them are taken.
+    pub(super) fn slots(&self) -> (usize, usize) {
+        self.slots.used()
+    }
+
+    /// How many streams slots hold past their floors.
+    pub(super) fn pool(&self) -> u32 {
+        self.streams.charges().pool()
+    }
+
+    /// How much is held.
+    pub(super) fn sizes(&self) -> Sizes {
+        Sizes { streams: self.streams.len(), pool: self.pool(), windows: self.windows() }
+    }
+
     /// How many streams are kept.
+    #[cfg(test)]
     pub(super) fn streams(&self) -> usize {
         self.streams.len()
     }
@@ -388,6 +342,12 @@ impl Boundary {
     /// The instant at or before which nothing may be issued, where the guard is enabled.
     pub(super) fn mark(&self) -> Option<WallMs> {
         self.birth.as_ref().filter(|_| self.birth_mark).map(Birth::mark)
+    }
+
+    /// What the streams in memory are charged to.
+    #[cfg(test)]
+    pub(super) const fn charges(&self) -> &crate::layer::charging::Charges {
+        self.streams.charges()
     }
 
     /// What a restart would have to restore.

@@ -9,11 +9,12 @@ use std::{
 };
 
 use bytes::Bytes;
+use libp2p::PeerId;
 use tokio::sync::RwLock;
 
 use super::{
     AdmissionConfig, AdmissionOpenError, BoundaryRefusal, RegistrationError, Request,
-    core::{Accepted, Boundary, Staging},
+    core::{Accepted, Boundary, Sizes, Staging},
     local::Unregistered,
 };
 use crate::{
@@ -22,7 +23,7 @@ use crate::{
         local::{NAMESPACES_MAX, Namespace},
         window::Verdict,
     },
-    link::LinkId,
+    link::{LinkGuard, LinkId, Links, NoSlot},
     message::Class,
     storage::{
         Key, RecordName, Table,
@@ -74,9 +75,16 @@ impl Staging for Stage<'_> {
 
 /// The receiver's boundary over one store. Cheap to clone; all clones are one boundary.
 ///
-/// Metrics: `admit_one_verdicts_total` (by `class`, `verdict`, and `window`: `durable` or `link_local`) and `admit_one_refusals_total` (by `reason`),
-/// counted when the boundary decides; a store that then fails takes its admissions back and counts that
-/// itself. Gauges `admit_one_receiver_streams` and `admit_one_link_local_windows`.
+/// Metrics: `admit_one_verdicts_total` (by `class`, `verdict`, and `window`: `durable` or `link_local`) and
+/// `admit_one_refusals_total` (by `reason`), counted when the boundary decides; a store that then fails takes its
+/// admissions back and counts that
+/// itself; `admit_one_charge_refusals_total` (by `bound`): new streams refused for their introducer, also counted by
+/// reason; `admit_one_slot_refusals_total`: links that found every slot taken. Gauges `admit_one_receiver_streams`,
+/// `admit_one_link_local_windows`, `admit_one_slots` (by `state`, `taken` or `free`) and `admit_one_pool_streams` (what
+/// slots hold past their floors).
+///
+/// It is a [`Links`]: given to the lanes' configuration, each connection with lanes has a slot of its own (law L10.3), and
+/// its origin's transactions may be link-local (law L6.2).
 #[derive(Clone)]
 pub struct Admission {
     member: Member<Boundary>,
@@ -106,6 +114,12 @@ pub struct AdmissionHealth {
     pub birth_mark: Option<WallMs>,
     /// While the wall clock is not past the mark, fresh messages are refused too: until which instant.
     pub refuses_fresh_until: Option<WallMs>,
+    /// How many slots there are for links, and how many of them are taken (law L10.3).
+    pub slots: usize,
+    /// See `slots`.
+    pub slots_taken: usize,
+    /// How many streams slots hold past their floors.
+    pub pool: usize,
     /// Whether birth has settled, so that the mark is not raised any more.
     pub birth_settled: bool,
     /// How many volatile windows links have (law L6.2).
@@ -241,31 +255,20 @@ impl Admission {
         Ok(call())
     }
 
-    /// A link is open, and will be retired: its origin's transactions may be link-local.
-    pub(crate) fn announce(&self, link: LinkId) {
-        self.member.arrange(|boundary| boundary.open_windows(link));
-    }
-
-    /// A link is retired: its volatile windows are gone (law L6.2).
-    pub(crate) fn retire(&self, link: &LinkId) {
-        self.member.arrange(|boundary| boundary.retire_windows(link));
-    }
-
     /// Judges a verified transaction. It is decided, and staged, when this returns, so that calling in an order is
     /// admitting in it; the ticket gives the answer once that is durable (law L5.5).
     pub fn admit(&self, request: Request) -> Ticket<Result<Verdict, BoundaryRefusal>> {
-        let (mut answer, mut streams, mut windows) = (None, 0, 0);
+        let mut answer = None;
         let ticket = self.member.transition(|boundary, stage| {
             // Read under the lock, so that readings come in the order of the decisions made by them.
             let reading = Reading::of(&*self.clock);
             let decided = boundary.admit(&request, &reading, stage);
-            answer = Some(decided);
-            (streams, windows) = (boundary.streams(), boundary.windows());
+            answer = Some((decided, boundary.sizes()));
             self.handing.marks.store(boundary.marks(), Ordering::SeqCst);
             decided.map(|accepted| accepted.verdict)
         });
-        if let Some(decided) = answer {
-            count(request.stream.class, decided, streams, windows);
+        if let Some((decided, sizes)) = answer {
+            count(request.stream.class, decided, sizes);
         }
         ticket
     }
@@ -282,18 +285,21 @@ impl Admission {
 
     /// How the receiver is doing, without waiting. It speaks of changes that are not durable yet, too.
     pub fn health(&self) -> AdmissionHealth {
-        let ((streams, mark, settled), (link_local_windows, delegating)) = self.member.inspect(|boundary| {
+        let (sizes, slots, (mark, settled, delegating)) = self.member.inspect(|boundary| {
             let settled = boundary.birth().is_some_and(Birth::settled);
-            ((boundary.streams(), boundary.mark(), settled), (boundary.windows(), boundary.delegating().count()))
+            (boundary.sizes(), boundary.slots(), (boundary.mark(), settled, boundary.delegating().count()))
         });
         let wall = self.clock.wall();
         AdmissionHealth {
-            streams,
+            streams: sizes.streams,
             bound: self.config.streams,
             birth_mark: mark,
             refuses_fresh_until: mark.filter(|mark| wall <= *mark),
+            slots: slots.0,
+            slots_taken: slots.1,
+            pool: usize::try_from(sizes.pool).unwrap_or(usize::MAX),
             birth_settled: settled,
-            link_local_windows,
+            link_local_windows: sizes.windows,
             delegating,
         }
     }
@@ -305,7 +311,36 @@ impl fmt::Debug for Admission {
     }
 }
 
-fn count(class: Class, decided: Result<Accepted, BoundaryRefusal>, streams: usize, windows: usize) {
+impl Links for Admission {
+    fn open(&self, peer: PeerId, link: LinkId) -> Result<LinkGuard, NoSlot> {
+        let (opened, slots) = self.member.arrange(|boundary| (boundary.open_link(link), boundary.slots()));
+        match opened {
+            Ok(slot) => {
+                tracing::debug!(%peer, slot, "a link took a slot");
+                count_slots(slots);
+                let member = self.member.clone();
+                Ok(LinkGuard::new(move || {
+                    count_slots(member.arrange(|boundary| {
+                        boundary.retire_link(&link);
+                        boundary.slots()
+                    }));
+                }))
+            }
+            Err(error) => {
+                tracing::debug!(%peer, %error, "a link's lanes are refused");
+                metrics::counter!("admit_one_slot_refusals_total").increment(1);
+                Err(error)
+            }
+        }
+    }
+}
+
+fn count_slots((slots, taken): (usize, usize)) {
+    metrics::gauge!("admit_one_slots", "state" => "taken").set(taken as f64);
+    metrics::gauge!("admit_one_slots", "state" => "free").set(slots.saturating_sub(taken) as f64);
+}
+
+fn count(class: Class, decided: Result<Accepted, BoundaryRefusal>, Sizes { streams, pool, windows }: Sizes) {
     match decided {
         Ok(accepted) => {
             let window = if accepted.link_local { "link_local" } else { "durable" };
@@ -318,9 +353,15 @@ fn count(class: Class, decided: Result<Accepted, BoundaryRefusal>, streams: usiz
             metrics::counter!("admit_one_verdicts_total", "class" => class, "verdict" => verdict, "window" => window)
                 .increment(1);
             metrics::gauge!("admit_one_receiver_streams").set(streams as f64);
+            metrics::gauge!("admit_one_pool_streams").set(f64::from(pool));
             metrics::gauge!("admit_one_link_local_windows").set(windows as f64);
         }
-        Err(refusal) => count_refusal(&refusal),
+        Err(refusal) => {
+            if let BoundaryRefusal::StreamCapacityExceeded { bound, .. } = &refusal {
+                metrics::counter!("admit_one_charge_refusals_total", "bound" => bound.label()).increment(1);
+            }
+            count_refusal(&refusal);
+        }
     }
 }
 

@@ -9,8 +9,11 @@
 //! After every step these hold, or the world stops with a [`Fault`]:
 //!
 //! - **No second dispatch** of a digest, within a store and across stores.
-//! - **In memory as on disk**: whenever nothing is unreleased, after an undo too, memory is what a restart restores.
-//! - **Bounds**: streams and unrestorable records are within the bound.
+//! - **In memory as on disk**: whenever nothing is unreleased, after an undo too, memory is what a restart restores,
+//!   charges included.
+//! - **Bounds**: streams and unrestorable records are within the bound; in half of the worlds shares are so small that
+//!   each is reached, slots come and go, links open and are retired, and no share is ever passed
+//!   (law L10.3), but for what a torn batch left.
 //! - **The floor refuses nothing that lives by a clock that is right**, as long as only admissions made by a clock that
 //!   was ahead raised it above (law L10.5).
 //! - **No stream is out of reach**: a window's incarnation is at most σ ahead of the greatest wall reading ever made
@@ -60,6 +63,8 @@ enum Fault {
     MemoryIsNotDisk,
     /// More streams than the bound.
     OverBound,
+    /// An introducer, or the pool, holds more than its share.
+    OverShare,
     /// The floor refused what lives by a clock that is right.
     FloorTooHigh,
     /// A stream follows an incarnation that no clock has reached.

@@ -20,6 +20,7 @@ use crate::{
     identity::KeySigner,
     layer::{
         boundary::{AdmissionConfig, AdmissionOpenError, BoundaryRefusal, Request, core::Boundary},
+        charging::{Introducer, Shares},
         window::WindowRefusal,
     },
     message::{Class, Incarnation, NetworkId, StreamKey, TransactionDigest},
@@ -71,6 +72,8 @@ struct Dispatch {
 struct Process {
     boundary: Boundary,
     bad: BTreeSet<RecordName>,
+    /// What the pool, the inbox and this node held when it started.
+    found: [u32; 3],
     flying: Option<Gathering<Admitted>>,
     gathering: Gathering<Admitted>,
     /// What may be handed over, in a world where that takes a while.
@@ -139,6 +142,8 @@ pub(super) struct World {
     recent: Vec<Request>,
     /// What `recent` was when the last store was lost.
     before_loss: Vec<Request>,
+    /// Draws what brings each request, apart from all else, so that a world is the same with and without it.
+    carriers: Option<Draw>,
     /// Whether memory is compared with the disk.
     pub(super) compare: bool,
     pub(super) tally: Tally,
@@ -172,6 +177,7 @@ impl World {
             dispatched: HashMap::new(),
             recent: Vec::new(),
             before_loss: Vec::new(),
+            carriers: None,
             compare: true,
             tally: Tally::default(),
             draw,
@@ -182,6 +188,13 @@ impl World {
             world.senders.push(Sender { incarnation, next: 0, offset });
         }
         world
+    }
+
+    /// Makes shares so small that each is reached.
+    pub(super) fn charge(&mut self, seed: u64) {
+        let mut draw = Draw(!seed);
+        self.config.shares = Shares { slots: 3, floor: draw.below(2) as u32, pool: 1, inbox: 1, own: 1 };
+        self.carriers = Some(draw);
     }
 
     /// Runs `steps` steps, or up to the first fault.
@@ -273,6 +286,9 @@ impl World {
         self.real += self.draw.below(4);
         self.config.sigma = *self.draw.pick(&self.weather.sigmas).unwrap();
         self.config.greatest_ttl = *self.draw.pick(&self.weather.ttls).unwrap();
+        if let Some(draw) = &mut self.carriers {
+            self.config.shares.slots = draw.below(4) as u16;
+        }
         if !self.disk.holds(Table::Clock, BIRTH_KEY) {
             self.config.sigma = self.config.sigma.max(self.greatest_sigma);
         }
@@ -291,7 +307,8 @@ impl World {
             }
             Err(error) => unreachable!("{error}"),
         };
-        self.process = Some(Process { boundary, bad, flying: None, gathering: Gathering::new(1), ready: Vec::new() });
+        let (found, ready) = (shared(&boundary), Vec::new());
+        self.process = Some(Process { boundary, bad, found, flying: None, gathering: Gathering::new(1), ready });
         let named = self.start_local();
         self.transition(|boundary, reading, stage| boundary.begin(&named, reading, stage)).1.unwrap();
         self.check()
@@ -343,7 +360,8 @@ impl World {
 
     /// The adversary presents anything ever signed; often something fresh, or something dispatched before.
     fn present(&mut self) -> Result<(), Fault> {
-        let Some(mut request) = self.choose() else { return Ok(()) };
+        let Some(request) = self.choose() else { return Ok(()) };
+        let mut request = Request { carrier: self.carrier(), ..request };
         self.tally.presented += 1;
         self.carry(&mut request);
         let all = self.mark_of_all();
@@ -400,7 +418,7 @@ impl World {
         if process.boundary.streams() + process.bad.len() > self.config.streams {
             return Err(Fault::OverBound);
         }
-        Ok(())
+        self.check_shares()
     }
 
     /// The batch in flight lands, or the gathering one takes off.
@@ -513,6 +531,16 @@ impl World {
         Ok(())
     }
 
+    /// No share is passed, except by what a restart found: of a torn batch, a new stream may have landed and the removal
+    /// that made room for it not.
+    fn check_shares(&self) -> Result<(), Fault> {
+        let Some(process) = &self.process else { return Ok(()) };
+        let Shares { pool, inbox, own, .. } = self.config.shares;
+        let bounds = [pool, inbox, own].into_iter().zip(process.found).map(|(share, found)| share.max(found));
+        let within = shared(&process.boundary).into_iter().zip(bounds).all(|(held, bound)| held <= bound);
+        if within { Ok(()) } else { Err(Fault::OverShare) }
+    }
+
     /// Where nothing is unreleased, memory is what a restart would restore.
     fn check(&self) -> Result<(), Fault> {
         let Some(process) = &self.process else { return Ok(()) };
@@ -520,8 +548,20 @@ impl World {
             return Ok(());
         }
         match self.restore() {
-            Ok((restored, bad)) if restored.durable() == process.boundary.durable() && bad == process.bad => Ok(()),
+            Ok((restored, bad))
+                if restored.durable() == process.boundary.durable()
+                    && restored.charges() == process.boundary.charges()
+                    && bad == process.bad =>
+            {
+                Ok(())
+            }
             Ok(_) | Err(_) => Err(Fault::MemoryIsNotDisk),
         }
     }
+}
+
+/// What the pool, the inbox and this node hold.
+fn shared(boundary: &Boundary) -> [u32; 3] {
+    let charges = boundary.charges();
+    [charges.pool(), charges.held(Introducer::Inbox), charges.held(Introducer::Own)]
 }

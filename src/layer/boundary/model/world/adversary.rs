@@ -2,7 +2,8 @@
 
 use super::{Draw, Sender, World};
 use crate::{
-    layer::boundary::Request,
+    layer::boundary::{Carrier, Request},
+    link::LinkId,
     message::{Incarnation, TransactionDigest},
 };
 
@@ -29,6 +30,7 @@ impl World {
             sequence: 0,
             digest: TransactionDigest([0; 32]),
             issued_at: 0,
+            carrier: Carrier::Own,
             ttl: if self.draw.one_in(3) { 1 + self.draw.below(greatest) } else { greatest },
             bytes: 0,
             application: None,
@@ -60,6 +62,24 @@ impl World {
         }
         request.digest.0[..8].copy_from_slice(&self.draw.next().to_be_bytes());
         self.signed.push(request);
+    }
+
+    /// What brings a request of a world with small shares, and how its links come and go.
+    pub(super) fn carrier(&mut self) -> Carrier {
+        let Some(draw) = &mut self.carriers else { return Carrier::Own };
+        let link = |draw: &mut Draw| LinkId::of(draw.below(4));
+        if let Some(process) = &mut self.process {
+            match draw.below(6) {
+                0 => drop(process.boundary.open_link(link(draw))),
+                1 => process.boundary.retire_link(&link(draw)),
+                _ => {}
+            }
+        }
+        match draw.below(8) {
+            0 => Carrier::Inbox,
+            1 => Carrier::Own,
+            _ => Carrier::Link(link(draw)),
+        }
     }
 
     /// Chooses what to present, mostly something that may live.
