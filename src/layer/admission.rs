@@ -19,6 +19,10 @@ use crate::{
 /// ready. Its clones, and the services of one layer's clones, share one boundary, one order of turns and one memory
 /// of verified delegations.
 ///
+/// Namespaces that delegate their replay protection (law L6) are registered on the boundary: with
+/// [`Admission::open_delegating`] for the run, and while it runs with [`Admission::register`] and
+/// [`Admission::withdraw`].
+///
 /// ```
 /// use std::convert::Infallible;
 ///

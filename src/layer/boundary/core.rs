@@ -307,10 +307,12 @@ impl Boundary {
         Ok(slot)
     }
 
-    /// A link is retired, and its slot is free. Its charges stay (law L10.4).
+    /// A link is retired, by the last of its guards: its slot is free and its volatile windows are gone (law L6.2). Its
+    /// charges stay (law L10.4).
     pub(super) fn retire_link(&mut self, link: &LinkId) {
-        self.slots.retire(link);
-        self.retire_windows(link);
+        if self.slots.retire(link) {
+            self.retire_windows(link);
+        }
     }
 
     /// How many slots there are, and how many of them are taken.

@@ -2,8 +2,10 @@
 //! remembers of that.
 //!
 //! **State** (`core::Boundary`, pure): the window of every stream, with the greatest expiry and instant of what it
-//! admitted, and whom it is charged to (see [`charging`](super::charging)); which link has which slot, and its volatile windows (law L6.2); the registered namespaces (law L6.4); the birth record (law L9.9); the floors of removed streams (law L10.5); and how to undo what is not durable
-//! yet. The set of records that cannot be restored belongs to group commit.
+//! admitted, and whom it is charged to (see [`charging`](super::charging)); which link has which slot, and its volatile
+//! windows (law L6.2); the registered namespaces (law L6.4); the birth record (law L9.9); the floors of removed streams
+//! (law L10.5); and how to undo what is not durable yet. The set of records that cannot be restored belongs to group
+//! commit.
 //!
 //! **Transition**: `Boundary::admit` takes a [`Request`], the clocks' reading made under the lock, and a stage for
 //! writes. Its checks, in their order, and why it is that one:
@@ -53,8 +55,8 @@
 //! durable. Which link has which slot is volatile, and no batch's failure touches it.
 //!
 //! **Failures.** A batch that fails undoes every transition that is not durable, newest first (L9.2). A record of a
-//! stream that cannot be restored makes its stream unavailable; one of birth, floor or namespaces that cannot be restored refuses
-//! the whole store, since every stream relies on it. A store without a birth record is born when it is first opened.
+//! stream that cannot be restored makes its stream unavailable; one of birth, floor or namespaces that cannot be restored
+//! refuses the whole store, since every stream relies on it. A store without a birth record is born when it is first opened.
 
 mod core;
 mod judge;

@@ -42,15 +42,16 @@ impl Slots {
         Ok(slot)
     }
 
-    /// One guard of `link` is gone; with the last one its slot is free.
-    pub(crate) fn retire(&mut self, link: &LinkId) {
-        let Some(taken) = self.links.get_mut(link) else { return };
+    /// One guard of `link` is gone; with the last one its slot is free. Says whether it was that.
+    pub(crate) fn retire(&mut self, link: &LinkId) -> bool {
+        let Some(taken) = self.links.get_mut(link) else { return false };
         taken.guards -= 1;
         let Taken { slot, guards } = *taken;
         if guards == 0 {
             self.links.remove(link);
             self.mark(slot, false);
         }
+        guards == 0
     }
 
     /// The slot of `link`; for one that nobody announced the shared one, or the one that would become it.

@@ -131,23 +131,23 @@ macro_rules! needed {
 }
 
 needed! { in local_world:
-    l6_1_without_registration_another_link_reopens_replay: Without::Guard(Guard::Registered), 1, TwiceInOneStore;
-    l6_2_without_the_volatile_window_a_link_replays: Without::Guard(Guard::LocalWindow), 1, TwiceOnOneLink;
+    l6_1_without_registration_another_link_reopens_replay: Without::Guard(Guard::Registered), 13, TwiceInOneStore;
+    l6_2_without_the_volatile_window_a_link_replays: Without::Guard(Guard::LocalWindow), 2, TwiceOnOneLink;
     l6_4_without_a_registrations_mark_what_the_durable_window_admitted_comes_again:
-        Without::Guard(Guard::RegistrationMark), 1, TwiceInOneStore;
+        Without::Guard(Guard::RegistrationMark), 13, TwiceInOneStore;
     l6_4_without_the_greatest_instant_in_a_registrations_mark_a_clock_that_was_ahead_reopens_replay:
-        Without::Guard(Guard::GreatestAdmitted), 1, TwiceInOneStore;
+        Without::Guard(Guard::GreatestAdmitted), 148, TwiceInOneStore;
     l6_4_without_a_withdrawals_mark_the_durable_window_admits_what_a_link_did:
-        Without::Guard(Guard::WithdrawalMark), 1, TwiceInOneStore;
-    l6_4_without_a_mark_that_survives_a_registration_forgets_it: Without::Guard(Guard::MarkSurvives), 1, TwiceInOneStore;
-    l6_4_without_the_horizon_a_clock_that_was_ahead_reopens_replay: Without::Guard(Guard::Horizon), 1, TwiceInOneStore;
+        Without::Guard(Guard::WithdrawalMark), 20, TwiceInOneStore;
+    l6_4_without_a_mark_that_survives_a_registration_forgets_it: Without::Guard(Guard::MarkSurvives), 182, TwiceInOneStore;
+    l6_4_without_the_horizon_a_clock_that_was_ahead_reopens_replay: Without::Guard(Guard::Horizon), 1626, TwiceInOneStore;
     l6_4_without_a_durable_horizon_a_crash_forgets_how_far_it_went:
-        Without::Guard(Guard::HorizonStaged), 1, TwiceInOneStore;
+        Without::Guard(Guard::HorizonStaged), 3840, TwiceInOneStore;
     l6_4_without_a_withdrawal_at_a_start_without_it_a_promise_is_forgotten:
-        Without::Guard(Guard::StartWithout), 1, TwiceInOneStore;
-    l6_4_without_a_mark_another_classifier_reopens_replay: Without::Guard(Guard::ClassifierMark), 1, TwiceInOneStore;
+        Without::Guard(Guard::StartWithout), 90, TwiceInOneStore;
+    l6_4_without_a_mark_another_classifier_reopens_replay: Without::Guard(Guard::ClassifierMark), 148, TwiceInOneStore;
     l6_4_without_a_look_at_handing_over_what_waited_outlives_the_promise:
-        Without::Guard(Guard::HandOver), 1, TwiceInOneStore;
+        Without::Guard(Guard::HandOver), 20, TwiceInOneStore;
 }
 
 needed! { in world:

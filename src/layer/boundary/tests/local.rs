@@ -148,7 +148,10 @@ async fn l6_2_the_fifth_stream_of_a_link_is_durable_and_a_links_end_releases_its
     assert_eq!(node.answer(of(5, 1)).await, REPLAY);
     assert_eq!(node.answer(of(6, 2)).await, Ok(Verdict::First));
     assert_eq!(node.admission.health().link_local_windows, LINK_WINDOWS + 1);
+    let again = node.connect(1);
     drop(first);
+    assert_eq!(node.admission.health().link_local_windows, LINK_WINDOWS + 1, "it was announced twice");
+    drop(again);
     assert_eq!(node.admission.health().link_local_windows, 1);
     // The origin reconnects, and a window of its own is there again; the retired link has none any more.
     let _third = node.connect(3);
