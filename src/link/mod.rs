@@ -2,8 +2,10 @@
 
 mod arrival;
 mod frame;
+pub(crate) mod references;
 mod router;
 
 pub use arrival::{Arrival, Channel, CreditGuard, LinkId};
 pub use frame::Frame;
+pub use references::{CONTROL_FRAMES, DELIVERY_BOUND, RECEIVER_BOUND, REFERENCE_LEASE, SENDER_BOUND};
 pub use router::{DirectRouter, Router};
