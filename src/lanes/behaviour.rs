@@ -178,8 +178,9 @@ impl Behaviour {
         peer.last_number = number;
         peer.link = Some(Link { number, connection, opened: false });
         let (waker, activity) = (Arc::new(AtomicWaker::new()), Arc::default());
-        let (requests, requested) = mpsc::channel(LANES);
-        let (negotiated, substreams) = mpsc::channel(LANES);
+        // One request a channel, and one for the control substream.
+        let (requests, requested) = mpsc::channel(LANES + 1);
+        let (negotiated, substreams) = mpsc::channel(LANES + 1);
         self.shared.link_started(peer_id, Arc::clone(&waker));
         let wires = Wires { requests, negotiated: substreams, activity: Arc::clone(&activity) };
         let writer = Writer::new(peer_id, number, Arc::clone(&self.shared), waker, self.reporter.clone(), wires);

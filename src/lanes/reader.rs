@@ -22,6 +22,7 @@ use tokio::sync::{mpsc, watch};
 use super::{
     activity::{Activity, Busy},
     config::Config,
+    control,
     credit::Granting,
     event::{Direction, Event, LinkEnd, Violation},
     framing::{Answer, Framed, Frames, Hello},
@@ -31,7 +32,10 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    link::{Arrival, CreditGuard, LinkId},
+    link::{
+        Arrival, CreditGuard, LinkId,
+        references::{FrameName, ReceiverEnd},
+    },
     task::within,
 };
 
@@ -49,7 +53,7 @@ const READS_PER_TURN: usize = 32;
 pub(crate) struct Receiving {
     config: Config,
     clock: Arc<dyn Clock>,
-    registry: Mutex<Registry<PeerId, LinkId, Arc<Channel>>>,
+    registry: Mutex<Registry<PeerId, LinkId, Arc<Channel>, Arc<ReceiverEnd>>>,
     incoming: mpsc::Sender<Inbound>,
     reports: mpsc::Sender<Report>,
 }
@@ -180,11 +184,16 @@ impl Receiving {
             }
         }
         let hello = Hello::decode(hello);
+        if hello.is_control() {
+            return self.control(stream, source, hello, opening, gone).await;
+        }
         let index = hello.channel.index;
-        let opened = self.registry().open(&source.peer, source.link, hello, Arc::clone(&channel));
+        let fresh = || Arc::new(ReceiverEnd::new(Arc::clone(&self.clock)));
+        let opened = self.registry().open(&source.peer, source.link, hello, Arc::clone(&channel), fresh);
         match opened {
-            Ok(Opened { first, superseded }) => {
+            Ok(Opened { first, superseded, shared: references, replaced }) => {
                 let registered = Registered { receiving: self, source, hello };
+                replaced.into_iter().for_each(|references| references.end());
                 if let Some((link, channels)) = superseded {
                     for old in channels {
                         old.superseded.store(true, Ordering::Release);
@@ -198,7 +207,7 @@ impl Receiving {
                 }
                 let ended = tokio::select! {
                     _ = gone.changed() => Ok(()),
-                    ended = self.carry(stream, source, &channel, hello, opening) => ended,
+                    ended = self.carry(stream, source, &channel, references, hello, opening) => ended,
                 };
                 if registered.close() {
                     let reason = ended.err().map_or(LinkEnd::Closed, LinkEnd::Violation);
@@ -218,12 +227,49 @@ impl Receiving {
         }
     }
 
+    /// Answers a control substream, and writes what there is to say of delegations until it ends.
+    async fn control(
+        &self,
+        mut stream: Stream,
+        source: Source,
+        hello: Hello,
+        opening: Busy,
+        mut gone: watch::Receiver<()>,
+    ) -> Result<(), Violation> {
+        let opened = self.registry().control(&source.peer, source.link, hello);
+        let references = match opened {
+            Ok(references) => references,
+            Err(Unopened::Superseded { greatest }) => {
+                self.answer(&mut stream, Answer::Superseded { greatest }).await;
+                return Ok(());
+            }
+            Err(Unopened::AlreadyOpen) => {
+                self.answer(&mut stream, Answer::AlreadyOpen).await;
+                return Err(Violation::AlreadyOpen { channel: Hello::CONTROL });
+            }
+            Err(Unopened::UnknownChannel) => {
+                return Err(Violation::UnknownChannel { index: Hello::CONTROL, pool: hello.channel.pool });
+            }
+        };
+        self.answer(&mut stream, Answer::Control).await;
+        drop(opening);
+        tokio::select! {
+            _ = gone.changed() => {}
+            why = control::carry(stream, &references) => {
+                tracing::debug!(peer = %source.peer, %why, "a control substream ended");
+            }
+        }
+        references.mute();
+        Ok(())
+    }
+
     /// Hands the channel over, answers, and carries its frames until it ends.
     async fn carry(
         &self,
         mut stream: Stream,
         source: Source,
         channel: &Arc<Channel>,
+        references: Arc<ReceiverEnd>,
         hello: Hello,
         opening: Busy,
     ) -> Result<(), Violation> {
@@ -242,6 +288,7 @@ impl Receiving {
             source,
             hello,
             channel: Arc::clone(channel),
+            references,
             arrivals,
             frames: Frames::new(self.config.frame_limit),
             buffer: vec![0; READ_BYTES].into_boxed_slice(),
@@ -275,7 +322,7 @@ impl Receiving {
         let _ = self.reports.send(report).await;
     }
 
-    fn registry(&self) -> MutexGuard<'_, Registry<PeerId, LinkId, Arc<Channel>>> {
+    fn registry(&self) -> MutexGuard<'_, Registry<PeerId, LinkId, Arc<Channel>, Arc<ReceiverEnd>>> {
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -304,6 +351,7 @@ struct Carrying<'a> {
     source: Source,
     hello: Hello,
     channel: Arc<Channel>,
+    references: Arc<ReceiverEnd>,
     arrivals: mpsc::Sender<Arrival>,
     frames: Frames,
     buffer: Box<[u8]>,
@@ -368,13 +416,16 @@ impl Carrying<'_> {
                 owner.taken(frame);
                 drop(busy);
             });
+            let read_at = self.clock.monotonic();
+            let references = self.references.read(FrameName { channel, number: frame }, &bytes, read_at);
             let arrival = Arrival {
                 peer: self.source.peer,
                 link: self.source.link,
                 channel: Some(self.hello.channel),
                 bytes,
-                read_at: Some(self.clock.monotonic()),
+                read_at: Some(read_at),
                 credit: Some(credit),
+                references: Some(references),
             };
             match self.arrivals.try_send(arrival) {
                 Ok(()) => {}

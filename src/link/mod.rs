@@ -7,5 +7,5 @@ mod router;
 
 pub use arrival::{Arrival, Channel, CreditGuard, LinkId};
 pub use frame::Frame;
-pub use references::{CONTROL_FRAMES, DELIVERY_BOUND, RECEIVER_BOUND, REFERENCE_LEASE, SENDER_BOUND};
+pub use references::{CONTROL_FRAMES, DELIVERY_BOUND, RECEIVER_BOUND, REFERENCE_LEASE, References, SENDER_BOUND};
 pub use router::{DirectRouter, Router};

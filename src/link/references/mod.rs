@@ -40,9 +40,18 @@
 //! channel that ended and was opened again in the same link would name a newer frame, and last too long. Such a channel
 //! brings no leases any more on this link ([`SenderTable::channel_ended`]); those that others brought stay.
 //!
+//! **Around the tables.** [`ReceiverEnd`] is a receiver's table and what it has to say, as the channels of one link and
+//! the layer share them; [`References`] is what one frame takes along from it. They read the injected clock, and no more.
+//!
+//! **Metrics.** `admit_one_link_table_hits_total` and `admit_one_link_table_misses_total` count the references that were
+//! read; `admit_one_link_grants_total` and `admit_one_link_disclaims_total` what was said about delegations, of which
+//! `admit_one_link_control_dropped_total` went unsaid; `admit_one_link_bytes_saved_total` the bytes that this node did not
+//! write, since it referred.
+//!
 //! **Expiry.** A delegation is absent from both tables once its own end and σ passed on the wall clock (law L4.8).
 
 mod control;
+mod end;
 mod receiver;
 mod sender;
 
@@ -52,8 +61,10 @@ mod tests;
 use std::time::Duration;
 
 pub(crate) use control::{BadControl, Control, Controls};
+pub(crate) use end::ReceiverEnd;
+pub use end::References;
 pub(crate) use receiver::ReceiverTable;
-pub(crate) use sender::{ControlAhead, SenderTable, Slots, Told, Write};
+pub(crate) use sender::{ControlAhead, SenderTable, Told, Write};
 
 use crate::clock::{DEFAULT_SIGMA_MS, WallMs};
 
