@@ -5,6 +5,7 @@ mod links;
 mod loss;
 mod order;
 mod origin;
+mod references;
 mod reroute;
 mod reroute_failure;
 mod serve;
