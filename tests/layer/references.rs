@@ -128,7 +128,7 @@ where
     type Future = BoxFuture<'static, Result<(), Infallible>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.inner.poll_ready(context).map(|ready| Ok(ready.expect("always ready")))
+        self.inner.poll_ready(context).map_err(|error| panic!("always ready: {error}"))
     }
 
     fn call(&mut self, arrival: Arrival) -> Self::Future {

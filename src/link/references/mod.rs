@@ -26,7 +26,8 @@
 //! **Why an honest reference resolves.** Let the sender begin to write an inline frame at *s*, and the receiver read it
 //! at *r*; *r* is not before *s*. The lease ends at *s* + L_s, so a reference under it is written before that, and is
 //! read before *s* + L_s + 2·D where its way takes less than two delivery bounds D. The receiver keeps the entry until
-//! *r* + L_s + 2·D, which is no earlier. No clock of one end is compared with one of the other; only their rates matter.
+//! *r* + L_s + 2·D, which is no earlier. What waits in a sender's buffer is on its way already: both instants of the
+//! sender are taken when a frame is put there. No clock of one end is compared with one of the other; only their rates matter.
 //! Frames overtake each other and grants come late, twice or never without changing this.
 //!
 //! **Failures.** A grant that is lost, late, doubled, or names what was never written changes nothing: the sender stays
