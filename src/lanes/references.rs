@@ -86,10 +86,14 @@ impl References {
         let carried = slot(hop);
         // On a direct link the origin is the hop: one digest does for both.
         let slots = [carried, if hop == origin { carried } else { slot(origin) }];
-        if matches!(self.control, Control::Unasked) && slots != [None; 2] {
+        if slots == [None; 2] {
+            self.table.wrote_plain();
+            return;
+        }
+        if matches!(self.control, Control::Unasked) {
             self.control = Control::Wanted;
         }
-        let writes = self.table.write(frame, slots, self.now());
+        let writes = self.table.write(frame, slots, now(&*self.clock));
         let targets = [&mut payload.proof.slot, &mut payload.transaction.proof.slot];
         for ((target, carried), how) in targets.into_iter().zip(slots).zip(writes) {
             if let (Some((digest, _)), Write::Reference) = (carried, how) {
@@ -99,7 +103,7 @@ impl References {
         }
     }
 
-    /// A channel ended; the link goes on.
+    /// A channel that frames were written on ended; the link goes on.
     pub(super) fn channel_ended(&mut self, channel: u8) {
         self.table.channel_ended(channel);
     }
@@ -130,9 +134,8 @@ impl References {
 
     /// Writes the hello, and takes what the receiver says. Whether anything came.
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Result<bool, WriterEnd> {
-        let now = self.now();
         let Control::Open(open) = &mut self.control else { return Ok(false) };
-        match open.write(context).and_then(|()| open.read(&mut self.table, now, context)) {
+        match open.write(context).and_then(|()| open.read(&mut self.table, &*self.clock, context)) {
             Ok(moved) => Ok(moved),
             Err(Done::Gone(why)) => {
                 self.give_up(&why);
@@ -148,10 +151,10 @@ impl References {
         self.control = Control::Gone;
         self.table = SenderTable::new(Terms::default(), 0, 0);
     }
+}
 
-    fn now(&self) -> Now {
-        Now { at: self.clock.monotonic(), wall: self.clock.wall() }
-    }
+fn now(clock: &dyn Clock) -> Now {
+    Now { at: clock.monotonic(), wall: clock.wall() }
 }
 
 impl Open {
@@ -175,7 +178,7 @@ impl Open {
         Ok(())
     }
 
-    fn read(&mut self, table: &mut SenderTable, now: Now, context: &mut Context<'_>) -> Result<bool, Done> {
+    fn read(&mut self, table: &mut SenderTable, clock: &dyn Clock, context: &mut Context<'_>) -> Result<bool, Done> {
         let (mut buffer, mut moved) = ([0; 512], false);
         for _ in 0..READS_PER_ROUND {
             let read = match Pin::new(&mut self.stream).poll_read(context, &mut buffer) {
@@ -204,7 +207,7 @@ impl Open {
             }
             while let Some(control) = self.controls.next(&mut bytes) {
                 let control = control.map_err(|BadControl { kind }| Done::violated(Violation::BadControl { kind }))?;
-                let told = table.take(&control, now).map_err(|ControlAhead { count, written }| {
+                let told = table.take(&control, now(clock)).map_err(|ControlAhead { count, written }| {
                     Done::violated(Violation::ControlAhead { count, written })
                 })?;
                 tracing::trace!(?control, ?told, "the receiver speaks of a delegation");

@@ -423,7 +423,9 @@ impl Writer {
         tracing::debug!(peer = %self.peer, channel = link.index, reason, "a channel ended");
         let pause = link.backoff.failed();
         if let State::Open(open) = std::mem::replace(&mut link.state, State::Closed { pause: Some(sleep(pause)) }) {
-            self.references.channel_ended(link.index);
+            if open.frames > 0 {
+                self.references.channel_ended(link.index);
+            }
             open.lose(LossReason::LinkClosed);
         }
         // The pause has to be polled to wake this task.

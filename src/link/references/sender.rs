@@ -86,7 +86,7 @@ impl SenderTable {
 
     /// Says how to write the slots of `frame`, which is begun to be written no earlier than `now`.
     pub(crate) fn write(&mut self, frame: FrameName, slots: Slots, now: Now) -> [Write; 2] {
-        self.written = self.written.saturating_add(1);
+        self.wrote_plain();
         let [hop, origin] = slots;
         let hop_write = hop.map_or(Write::Inline, |slot| self.slot(frame, slot, now));
         // One delegation in both slots is carried once where a lease allows, and noted once where none does.
@@ -98,6 +98,11 @@ impl SenderTable {
             (None, _) => Write::Inline,
         };
         [hop_write, origin_write]
+    }
+
+    /// A frame without a delegation is begun to be written.
+    pub(crate) const fn wrote_plain(&mut self) {
+        self.written = self.written.saturating_add(1);
     }
 
     /// Takes what the receiver says.
