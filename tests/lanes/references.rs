@@ -346,13 +346,14 @@ async fn l4_7_a_flood_of_references_costs_its_own_link_alone(transport: Transpor
     assert_eq!(read::<9>(&mut channel).await[0], 0);
     // A control substream that its opener never reads.
     let _control = control_to(&mut peer, &node).await;
+    let mut count = 0;
     for number in 0..FRAMES {
         let mut digest = [0; 32];
         digest[..8].copy_from_slice(&number.to_be_bytes());
         let other = DelegationDigest(digest.map(|byte| !byte));
         write(&mut channel, &referring(node.did, DelegationDigest(digest), other)).await;
-        let mut count = 0;
-        while number >= count + 16 || (number + 1 == FRAMES && count < FRAMES) {
+        // At most the credit of 16 in flight, and all taken over in the end.
+        while number + 1 >= count + 16 || (number + 1 == FRAMES && count < FRAMES) {
             count = u64::from_be_bytes(read::<8>(&mut channel).await);
         }
     }
