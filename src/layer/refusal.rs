@@ -284,6 +284,8 @@ impl Refusal {
                 DecodeError::HopBudget(_) => "hop_budget_too_great",
                 DecodeError::Key { reason: DidError::Weak, .. } => "weak_key",
                 DecodeError::Key { .. } => "malformed_key",
+                DecodeError::Nested => "nested_chunk",
+                DecodeError::Reference => "original_reference",
             },
             Refusal::PeerNotEd25519 { .. } => "peer_not_ed25519",
             Refusal::NotNextHop { .. } => "not_next_hop",

@@ -73,7 +73,7 @@ pub(super) fn judge(
     if content.kind != Kind::Whole {
         return Err(Refusal::Chunk);
     }
-    let Classified { class, namespace } = rules.classifier.classify(&content.data)?;
+    let Classified { class, namespace, .. } = rules.classifier.classify(&content.data)?;
     if let Some(channel) = arrival.channel.filter(|channel| !channel.carries(class.lane())) {
         return Err(Refusal::WrongLane { class, channel });
     }
