@@ -1,6 +1,6 @@
 use std::collections::HashMap;
 
-use super::ReassemblyConfig;
+use super::{ChunkRefusal, ReassemblyConfig};
 
 /// Whom what is held is accounted to: the key that a connection authenticated.
 pub(super) type Peer = [u8; 32];
@@ -9,9 +9,9 @@ pub(super) type Peer = [u8; 32];
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Account {
     pub(super) bytes: usize,
-    /// Messages that it began and that still gather.
+    /// Messages that gather and that it brought a chunk of.
     pub(super) messages: usize,
-    /// Messages that it began and that have not expired, closed ones included.
+    /// These, and the tombstones that are accounted to it.
     pub(super) ids: usize,
 }
 
@@ -51,12 +51,23 @@ impl Accounts {
         }
     }
 
-    /// Whether `peer` may have one more id, and everybody together.
-    pub(super) fn room_for_id(&self, peer: &Peer, config: &ReassemblyConfig) -> Result<(), super::ChunkRefusal> {
+    /// Whether `peer` may have one more message remembered, and all together.
+    pub(super) fn room_for_id(&self, peer: &Peer, config: &ReassemblyConfig) -> Result<(), ChunkRefusal> {
         if self.of(peer).ids >= config.link_ids {
-            Err(super::ChunkRefusal::LinkIds { bound: config.link_ids })
+            Err(ChunkRefusal::LinkIds { bound: config.link_ids })
         } else if self.all.ids >= config.ids {
-            Err(super::ChunkRefusal::AllIds { bound: config.ids })
+            Err(ChunkRefusal::AllIds { bound: config.ids })
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Whether `peer` may begin one more message, and all together.
+    pub(super) fn room_for_message(&self, peer: &Peer, config: &ReassemblyConfig) -> Result<(), ChunkRefusal> {
+        if self.of(peer).messages >= config.link_messages {
+            Err(ChunkRefusal::LinkMessages { bound: config.link_messages })
+        } else if self.all.messages >= config.messages {
+            Err(ChunkRefusal::AllMessages { bound: config.messages })
         } else {
             Ok(())
         }

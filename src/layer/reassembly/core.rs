@@ -8,7 +8,7 @@ use std::{
 use super::{
     ChunkRefusal, Failure, ReassemblyConfig,
     account::{Account, Accounts, Peer},
-    message::{Chunk, Message, Name},
+    message::{Chunk, Message, Name, cost},
 };
 use crate::{
     clock::WallMs,
@@ -39,7 +39,7 @@ type Scope = (Name, Option<Peer>);
 struct Closed {
     how: How,
     /// Whose id it takes.
-    beginner: Peer,
+    peer: Peer,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -100,27 +100,32 @@ impl Gathered {
                 None => {}
             }
         }
-        let mut message = match self.gathering.remove(&chunk.name) {
-            Some(message) => message,
-            None => self.begin(chunk, now)?,
-        };
-        if let Err(refusal) = self.admit(&mut message, chunk) {
-            self.put_back(chunk, message, refusal);
+        if let Some(message) = self.gathering.get(&chunk.name)
+            && let Err(refusal) = message.judge(chunk)
+        {
+            if let ChunkRefusal::Conflict { .. } = refusal {
+                self.fail(chunk.name, Failure::Conflict);
+            }
             return Err(refusal);
         }
-        if message.is_complete() {
-            self.close(&message, (chunk.name, None), How::Finished);
-            Ok(Taken::Complete(message))
-        } else {
-            self.gathering.insert(chunk.name, message);
-            Ok(Taken::Stored)
+        self.reserve(chunk)?;
+        let message = self.gathering.entry(chunk.name).or_insert_with(|| {
+            let message = Message::begin(chunk, now.monotonic);
+            self.ages.insert((message.began, chunk.name));
+            self.expiries.insert((message.expires_at(), chunk.name, None));
+            message
+        });
+        message.store(chunk, cost(chunk, !message.is_brought_by(&chunk.peer)));
+        if !message.is_complete() {
+            return Ok(Taken::Stored);
         }
+        Ok(self.close(chunk.name, How::Finished).map_or(Taken::Stored, Taken::Complete))
     }
 
-    /// Says that a complete message is no longer held: its parts' bytes.
-    pub(super) fn let_go(&mut self, parts: &BTreeMap<Peer, usize>) {
+    /// Says that a complete message with these parts is no longer held.
+    pub(super) fn let_go(&mut self, parts: impl IntoIterator<Item = (Peer, usize)>) {
         for (peer, bytes) in parts {
-            self.accounts.subtract(peer, Account { bytes: *bytes, ..Account::default() });
+            self.accounts.subtract(&peer, Account { bytes, ..Account::default() });
         }
     }
 
@@ -139,24 +144,22 @@ impl Gathered {
         {
             self.expiries.pop_first();
             if let Some(closed) = self.closed.remove(&(name, peer)) {
-                self.accounts.subtract(&closed.beginner, Account { ids: 1, ..Account::default() });
+                self.accounts.subtract(&closed.peer, Account { ids: 1, ..Account::default() });
             } else if peer.is_none()
                 && let Some(message) = self.gathering.remove(&name)
             {
-                self.release(name, &message);
-                self.accounts.subtract(&message.beginner, Account { ids: 1, ..Account::default() });
+                self.ages.remove(&(message.began, name));
+                for (peer, bytes) in message.parts() {
+                    self.accounts.subtract(&peer, Account { bytes, messages: 1, ids: 1 });
+                }
                 self.count(Failure::Expired);
             }
         }
         while let Some((began, name)) = self.ages.first().copied()
             && now.monotonic.saturating_sub(began) >= self.config.age
         {
-            // Its entry goes with it.
-            let Some(message) = self.gathering.remove(&name) else {
-                self.ages.pop_first();
-                continue;
-            };
-            self.fail(&message, (name, None), Failure::Age);
+            self.ages.pop_first();
+            self.fail(name, Failure::Age);
         }
     }
 
@@ -170,112 +173,146 @@ impl Gathered {
         [expiry, age].into_iter().flatten().min()
     }
 
-    /// A new message's place.
-    fn begin(&mut self, chunk: &Chunk<'_>, now: Now) -> Result<Message, ChunkRefusal> {
-        self.accounts.room_for_id(&chunk.peer, &self.config)?;
-        let (link_bound, bound) = (self.config.link_messages, self.config.messages);
-        let message = Message::begin(chunk, now.monotonic);
-        self.accounts.add(chunk.peer, Account { messages: 1, ids: 1, bytes: 0 });
-        self.ages.insert((message.began, chunk.name));
-        let refusal = if self.accounts.of(&chunk.peer).messages > link_bound {
-            ChunkRefusal::LinkMessages { bound: link_bound }
-        } else if self.accounts.all().messages > bound {
-            ChunkRefusal::AllMessages { bound }
-        } else {
-            self.expiries.insert((message.expires_at(), chunk.name, None));
-            return Ok(message);
-        };
-        self.fail(&message, (chunk.name, Some(chunk.peer)), Failure::Room);
-        Err(refusal)
-    }
-
-    /// Stores a chunk in its message if it fits there, and in the bounds.
-    fn admit(&mut self, message: &mut Message, chunk: &Chunk<'_>) -> Result<(), ChunkRefusal> {
-        match message.judge(chunk) {
-            Err(refusal @ ChunkRefusal::Repeated { .. }) => {
-                // From now on the message is not only the other link's to fail.
-                let cost = message.cost_of_link(&chunk.peer);
-                if cost > 0 && self.room(chunk, cost).is_ok() {
-                    self.accounts.add(chunk.peer, Account { bytes: cost, ..Account::default() });
-                    message.charge(chunk.peer, cost);
-                }
-                return Err(refusal);
-            }
-            judged => judged?,
+    /// Accounts a chunk that is about to be stored to its link. Over a bound, the message has failed for that link.
+    fn reserve(&mut self, chunk: &Chunk<'_>) -> Result<(), ChunkRefusal> {
+        let peer = &chunk.peer;
+        let first = self.gathering.get(&chunk.name).is_none_or(|message| !message.is_brought_by(peer));
+        if first {
+            self.accounts.room_for_id(peer, &self.config)?;
         }
-        let cost = message.cost(chunk);
-        self.room(chunk, cost)?;
-        self.accounts.add(chunk.peer, Account { bytes: cost, ..Account::default() });
-        message.store(chunk, cost);
+        let bytes = cost(chunk, first);
+        let room = if first { self.accounts.room_for_message(peer, &self.config) } else { Ok(()) };
+        if let Err(refusal) = room.and_then(|()| self.make_room(peer, bytes)) {
+            if first {
+                self.accounts.add(*peer, Account { ids: 1, ..Account::default() });
+                self.close_for(*peer, chunk.name, chunk.common.expires_at());
+            } else {
+                self.fail_for(*peer, chunk.name);
+            }
+            return Err(refusal);
+        }
+        let one = usize::from(first);
+        self.accounts.add(*peer, Account { bytes, messages: one, ids: one });
         Ok(())
     }
 
-    /// After a refusal: a message that goes on does so, and one that fails is closed.
-    fn put_back(&mut self, chunk: &Chunk<'_>, message: Message, refusal: ChunkRefusal) {
-        match refusal {
-            ChunkRefusal::Conflict { .. } => self.fail(&message, (chunk.name, None), Failure::Conflict),
-            ChunkRefusal::LinkBytes { .. } | ChunkRefusal::AllBytes { .. } if message.is_of_only(&chunk.peer) => {
-                self.fail(&message, (chunk.name, Some(chunk.peer)), Failure::Room);
-            }
-            _ => {
-                self.gathering.insert(chunk.name, message);
-            }
-        }
-    }
-
-    /// Whether `cost` bytes more fit the bounds, after the largest message of a link that holds more made room.
-    fn room(&mut self, chunk: &Chunk<'_>, cost: usize) -> Result<(), ChunkRefusal> {
-        let held = self.accounts.of(&chunk.peer).bytes;
-        if held.saturating_add(cost) > self.config.link_bytes {
+    /// Whether `cost` bytes more of `newcomer` fit the bounds, after a link that holds more made room.
+    fn make_room(&mut self, newcomer: &Peer, cost: usize) -> Result<(), ChunkRefusal> {
+        let held = self.accounts.of(newcomer).bytes;
+        let wanted = held.saturating_add(cost);
+        if wanted > self.config.link_bytes {
             return Err(ChunkRefusal::LinkBytes { held, bound: self.config.link_bytes });
         }
         while self.accounts.all().bytes.saturating_add(cost) > self.config.bytes {
-            let holds = |peer: &Peer| self.accounts.of(peer).bytes;
-            let greatest = self
-                .gathering
-                .iter()
-                .filter_map(|(name, message)| message.of_only().map(|(peer, bytes)| (holds(&peer), bytes, *name, peer)))
-                .filter(|(of_link, .., peer)| *peer != chunk.peer && *of_link > held.saturating_add(cost))
-                .max();
-            let evicted = greatest.and_then(|(.., name, peer)| Some((name, peer, self.gathering.remove(&name)?)));
-            let Some((name, peer, message)) = evicted else {
+            let parts = self.gathering.iter().flat_map(|(name, message)| {
+                message.parts().map(|(peer, bytes)| (self.accounts.of(&peer).bytes, bytes, *name, peer))
+            });
+            let greatest = parts.filter(|(of_link, .., peer)| peer != newcomer && *of_link > wanted).max();
+            let Some((.., name, peer)) = greatest else {
                 return Err(ChunkRefusal::AllBytes { held: self.accounts.all().bytes, bound: self.config.bytes });
             };
-            self.fail(&message, (name, Some(peer)), Failure::Room);
+            self.fail_for(peer, name);
         }
         Ok(())
     }
 
-    fn fail(&mut self, message: &Message, scope: Scope, failure: Failure) {
-        self.close(message, scope, How::Failed(failure));
-        self.let_go(message.parts());
-        self.count(failure);
+    /// A message fails for one link, for want of room: what only that link brought goes.
+    fn fail_for(&mut self, peer: Peer, name: Name) {
+        let Some(message) = self.gathering.get_mut(&name) else { return };
+        let bytes = message.leave(&peer);
+        let (began, expires_at) = (message.began, message.expires_at());
+        if message.parts().next().is_none() {
+            self.gathering.remove(&name);
+            self.ages.remove(&(began, name));
+            self.expiries.remove(&(expires_at, name, None));
+        }
+        // Its id is the tombstone's from now on.
+        self.accounts.subtract(&peer, Account { bytes, messages: 1, ids: 0 });
+        self.close_for(peer, name, expires_at);
     }
 
-    /// Makes a message that was taken out of `gathering` a tombstone, which keeps its id.
-    fn close(&mut self, message: &Message, scope: Scope, how: How) {
-        let (name, _) = scope;
-        self.ages.remove(&(message.began, name));
-        self.accounts.subtract(&message.beginner, Account { messages: 1, ..Account::default() });
-        self.expiries.remove(&(message.expires_at(), name, None));
-        self.expiries.insert((message.expires_at(), name, scope.1));
-        self.closed.insert(scope, Closed { how, beginner: message.beginner });
+    fn close_for(&mut self, peer: Peer, name: Name, expires_at: WallMs) {
+        self.expiries.insert((expires_at, name, Some(peer)));
+        self.closed.insert((name, Some(peer)), Closed { how: How::Failed(Failure::Room), peer });
+        self.count(Failure::Room);
     }
 
-    /// Takes a message that leaves no tombstone out of all but its id.
-    fn release(&mut self, name: Name, message: &Message) {
+    /// A message fails for all.
+    fn fail(&mut self, name: Name, failure: Failure) {
+        if let Some(message) = self.close(name, How::Failed(failure)) {
+            self.let_go(message.parts());
+            self.count(failure);
+        }
+    }
+
+    /// Makes a message a tombstone, which takes the id of one of its links. Its bytes stay accounted.
+    fn close(&mut self, name: Name, how: How) -> Option<Message> {
+        let message = self.gathering.remove(&name)?;
         self.ages.remove(&(message.began, name));
-        self.accounts.subtract(&message.beginner, Account { messages: 1, ..Account::default() });
-        self.let_go(message.parts());
+        for (place, (peer, _)) in message.parts().enumerate() {
+            self.accounts.subtract(&peer, Account { bytes: 0, messages: 1, ids: usize::from(place > 0) });
+            if place == 0 {
+                self.closed.insert((name, None), Closed { how, peer });
+            }
+        }
+        Some(message)
     }
 
     fn count(&mut self, failure: Failure) {
         *self.failures.entry(failure.label()).or_default() += 1;
     }
 
+    /// Adds up everything anew: nothing is past its time, each account is what is there, and no bound is passed.
+    /// `in_hand` are the parts of complete messages that are not let go.
     #[cfg(test)]
-    pub(super) const fn accounts(&self) -> &Accounts {
-        &self.accounts
+    pub(super) fn assert_consistent(&self, now: Now, in_hand: &[Vec<(Peer, usize)>]) {
+        let mut peers: HashMap<Peer, Account> = HashMap::new();
+        let mut keys = BTreeSet::new();
+        for (name, message) in &self.gathering {
+            assert!(message.expires_at() > now.wall && now.monotonic.saturating_sub(message.began) < self.config.age);
+            assert!(self.ages.contains(&(message.began, *name)));
+            assert!(!message.is_complete() && !self.closed.contains_key(&(*name, None)));
+            let accounted: usize = message.parts().map(|(_, bytes)| bytes).sum();
+            assert!(accounted > message.really_held(), "no more is held than accounted");
+            keys.insert((message.expires_at(), *name, None));
+            for (peer, bytes) in message.parts() {
+                let of = peers.entry(peer).or_default();
+                *of = Account { bytes: of.bytes + bytes, messages: of.messages + 1, ids: of.ids + 1 };
+                assert!(!self.closed.contains_key(&(*name, Some(peer))), "it failed for this link");
+            }
+        }
+        for (peer, bytes) in in_hand.iter().flatten() {
+            peers.entry(*peer).or_default().bytes += bytes;
+        }
+        for ((name, peer), closed) in &self.closed {
+            peers.entry(closed.peer).or_default().ids += 1;
+            let key = self.expiries.iter().find(|(_, of, scope)| (of, scope) == (name, peer));
+            assert!(key.is_some_and(|(at, ..)| *at > now.wall));
+            keys.extend(key);
+        }
+        assert_eq!((keys.len(), self.ages.len()), (self.expiries.len(), self.gathering.len()));
+        assert_eq!(&peers, self.accounts.peers());
+        let all = peers.values().fold(Account::default(), |all, of| Account {
+            bytes: all.bytes + of.bytes,
+            messages: all.messages + of.messages,
+            ids: all.ids + of.ids,
+        });
+        assert_eq!(all, self.accounts.all());
+        assert!(all.bytes <= self.config.bytes && all.messages <= self.config.messages && all.ids <= self.config.ids);
+        for of in peers.values() {
+            assert!(of.bytes <= self.config.link_bytes);
+            assert!(of.messages <= self.config.link_messages && of.ids <= self.config.link_ids);
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) const fn let_all(&mut self, config: ReassemblyConfig) {
+        self.config = config;
+    }
+
+    #[cfg(test)]
+    pub(super) fn account(&self, peer: &Peer) -> Account {
+        self.accounts.of(peer)
     }
 }
 

@@ -1,11 +1,11 @@
 use std::{
-    collections::{BTreeMap, btree_map::Entry},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     time::Duration,
 };
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::{CHUNK_OVERHEAD, ChunkRefusal, LINK_OVERHEAD, MESSAGE_OVERHEAD, account::Peer};
+use super::{CHUNK_OVERHEAD, ChunkRefusal, MESSAGE_OVERHEAD, account::Peer};
 use crate::{
     clock::WallMs,
     message::{Class, Incarnation, TransactionDigest, TxId},
@@ -69,89 +69,108 @@ pub(super) struct Chunk<'a> {
 #[derive(Debug)]
 pub(super) struct Message {
     common: Common,
-    /// Who brought the first chunk of it, and is charged its place.
-    pub(super) beginner: Peer,
     pub(super) began: Duration,
-    slices: BTreeMap<u32, Box<[u8]>>,
-    /// Bytes accounted to each peer that brought any of it.
-    parts: BTreeMap<Peer, usize>,
+    slices: BTreeMap<u32, Slice>,
+    parts: BTreeMap<Peer, Part>,
+}
+
+#[derive(Debug)]
+struct Slice {
+    bytes: Box<[u8]>,
+    /// How many links brought it.
+    bringers: usize,
+}
+
+/// What one link brought of a message, whether or not others brought the same.
+#[derive(Debug, Default)]
+struct Part {
+    brought: BTreeSet<u32>,
+    /// Bytes accounted for it.
+    bytes: usize,
 }
 
 impl Message {
-    /// One without a chunk yet; what it takes at first is accounted by [`Message::cost`].
+    /// One without a chunk yet.
     pub(super) fn begin(chunk: &Chunk<'_>, began: Duration) -> Self {
         let mut common = chunk.common.clone();
         // A copy of its own size, since the chunk's is a slice of its whole frame.
         common.head = Bytes::copy_from_slice(&common.head);
-        Self { common, beginner: chunk.peer, began, slices: BTreeMap::new(), parts: BTreeMap::new() }
+        Self { common, began, slices: BTreeMap::new(), parts: BTreeMap::new() }
     }
 
     pub(super) const fn expires_at(&self) -> WallMs {
         self.common.expires_at()
     }
 
-    /// Whether a chunk may be the next one: alike in all that must be, and not there yet.
+    /// Whether a chunk agrees with all that is there, and its link has not brought it yet.
     pub(super) fn judge(&self, chunk: &Chunk<'_>) -> Result<(), ChunkRefusal> {
         if let Some(field) = self.common.difference(&chunk.common) {
             return Err(ChunkRefusal::Conflict { field });
         }
         match self.slices.get(&chunk.index) {
-            None => Ok(()),
-            Some(held) if **held == *chunk.slice => Err(ChunkRefusal::Repeated { index: chunk.index }),
-            Some(_) => Err(ChunkRefusal::Conflict { field: "bytes" }),
+            Some(slice) if *slice.bytes != *chunk.slice => Err(ChunkRefusal::Conflict { field: "bytes" }),
+            Some(_) if self.parts.get(&chunk.peer).is_some_and(|part| part.brought.contains(&chunk.index)) => {
+                Err(ChunkRefusal::Repeated { index: chunk.index })
+            }
+            _ => Ok(()),
         }
     }
 
-    /// Bytes that one more chunk of `peer` takes.
-    pub(super) fn cost(&self, chunk: &Chunk<'_>) -> usize {
-        let message = if self.slices.is_empty() { MESSAGE_OVERHEAD + self.common.head.len() } else { 0 };
-        message + self.cost_of_link(&chunk.peer) + CHUNK_OVERHEAD + chunk.slice.len()
-    }
-
-    /// Bytes that `peer` takes by bringing any of it.
-    pub(super) fn cost_of_link(&self, peer: &Peer) -> usize {
-        if self.parts.contains_key(peer) { 0 } else { LINK_OVERHEAD }
-    }
-
-    /// Stores a chunk that was judged and costs `cost`.
+    /// Stores a chunk that was judged and costs its link `cost` bytes.
     pub(super) fn store(&mut self, chunk: &Chunk<'_>, cost: usize) {
-        if let Entry::Vacant(place) = self.slices.entry(chunk.index) {
-            place.insert(chunk.slice.into());
-            self.charge(chunk.peer, cost);
+        let part = self.parts.entry(chunk.peer).or_default();
+        part.bytes += cost;
+        if part.brought.insert(chunk.index) {
+            let slice = self.slices.entry(chunk.index);
+            slice.or_insert_with(|| Slice { bytes: chunk.slice.into(), bringers: 0 }).bringers += 1;
         }
     }
 
-    /// Notes that `bytes` more are accounted to `peer` for it.
-    pub(super) fn charge(&mut self, peer: Peer, bytes: usize) {
-        *self.parts.entry(peer).or_default() += bytes;
+    /// Lets go what only `peer` brought; gives the bytes accounted to it.
+    pub(super) fn leave(&mut self, peer: &Peer) -> usize {
+        let Some(part) = self.parts.remove(peer) else { return 0 };
+        for index in &part.brought {
+            if let Entry::Occupied(mut slice) = self.slices.entry(*index) {
+                slice.get_mut().bringers -= 1;
+                if slice.get().bringers == 0 {
+                    slice.remove();
+                }
+            }
+        }
+        part.bytes
     }
 
-    /// Whether nobody but `peer` brings it.
-    pub(super) fn is_of_only(&self, peer: &Peer) -> bool {
-        self.parts.keys().all(|other| other == peer)
-    }
-
-    /// The one peer that brings it, and the bytes held for it; `None` where several do.
-    pub(super) fn of_only(&self) -> Option<(Peer, usize)> {
-        let mut parts = self.parts.iter();
-        parts.next().map(|(peer, bytes)| (*peer, *bytes)).filter(|_| parts.next().is_none())
+    pub(super) fn is_brought_by(&self, peer: &Peer) -> bool {
+        self.parts.contains_key(peer)
     }
 
     pub(super) fn is_complete(&self) -> bool {
         u32::try_from(self.slices.len()).is_ok_and(|held| held == self.common.count)
     }
 
-    /// Bytes accounted to each peer.
-    pub(super) const fn parts(&self) -> &BTreeMap<Peer, usize> {
-        &self.parts
+    /// The links that bring it, with the bytes accounted to each.
+    pub(super) fn parts(&self) -> impl Iterator<Item = (Peer, usize)> + '_ {
+        self.parts.iter().map(|(peer, part)| (*peer, part.bytes))
+    }
+
+    /// Bytes of heap that its slices and head take.
+    #[cfg(test)]
+    pub(super) fn really_held(&self) -> usize {
+        self.common.head.len() + self.slices.values().map(|slice| slice.bytes.len()).sum::<usize>()
     }
 
     /// The slices of a complete one in order, each let go as it is copied.
     pub(super) fn join(mut self) -> Bytes {
-        let mut joined = BytesMut::with_capacity(self.slices.values().map(|slice| slice.len()).sum());
+        let mut joined = BytesMut::with_capacity(self.slices.values().map(|slice| slice.bytes.len()).sum());
         while let Some((_, slice)) = self.slices.pop_first() {
-            joined.put_slice(&slice);
+            joined.put_slice(&slice.bytes);
         }
         joined.freeze()
     }
+}
+
+/// Bytes that a chunk takes, and its part of the message where it is its link's first of that.
+pub(super) const fn cost(chunk: &Chunk<'_>, first: bool) -> usize {
+    let part = if first { MESSAGE_OVERHEAD + chunk.common.head.len() } else { 0 };
+    part + CHUNK_OVERHEAD + chunk.slice.len()
 }

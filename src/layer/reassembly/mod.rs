@@ -6,30 +6,29 @@
 //!
 //! **State** (`core::Gathered`, pure), by the original's *name*, its origin and the digest that its chunks claim:
 //!
-//! - *gathering*: what all its chunks must agree in, the slices so far, and which links brought any;
-//! - *closed*, a tombstone until the original expires: finished; failed; or failed for one link, see below.
+//! - *gathering*: what all its chunks must agree in, the slices so far, and which link brought which;
+//! - *closed*, a tombstone until the original expires: finished; failed; or failed for one link only.
 //!
 //! **Transition**: one verified chunk and the clocks' reading in. First what expired or is too old goes. Then, in order:
 //! the chunk's numbers contradict each other, or it has expired (refused, nothing else changes); its original is closed
 //! (refused); it conflicts with an earlier chunk in any field or in the bytes of its place (refused, and the message
-//! fails: only the origin's own key can do that to it); it is there already (refused, nothing else changes); a bound is
-//! reached (refused, and the message fails, see below). Otherwise it is stored, and if it was the last one missing, the
-//! message is finished.
+//! fails: only the origin's own key can do that to it); its link has brought it already (refused, nothing else changes);
+//! a bound is reached (refused, and the message fails for its link). Otherwise it is stored, and if it was the last one
+//! missing, the message is finished, for all links.
 //!
-//! **Bounds** ([`ReassemblyConfig`]): bytes, messages and ids, per link and in all, and age. What one peer brings is
-//! accounted to that peer, over all its connections, so that a new connection gains nothing; who brought a message's
-//! first chunk is charged its place. Bytes are what is held: slices, heads, a stated sum for each chunk, message and link
-//! of a message, and a finished original until its handler is done with it. A message can come by several links at once:
-//! each chunk is stored once, and the copy that came later only says that its link brings the message too. So one link
-//! cannot fail a message that another brings:
+//! **Links and relays.** A message may come by several links at once, whole or in turns: a chunk is stored once, and each
+//! link that brings it is noted, and accounted for it as if it were alone. Where a message fails for one link, what only
+//! that one brought goes, and what others bring goes on. So nothing that one link does takes a chunk away that another
+//! has brought. A link here is all connections of one peer, so that a new one gains nothing, and a relay may carry what
+//! it had queued over its next.
 //!
-//! - A chunk over a bound of its link fails the message only if no other link brought any of it; and then for that link
-//!   only, whose later chunks of it are refused, while another link may still bring it from the start.
-//! - Where the bytes in all are reached, the link that holds most loses its largest message that no other brings, if it
-//!   holds more than the newcomer's link would; else the newcomer is refused. So a link that holds no more than its even
-//!   share is never the one that loses.
-//! - Where the ids in all are reached, new messages are refused until some expire. The messages in all are enough for
-//!   every link (law L10.3) at its own bound.
+//! **Bounds** ([`ReassemblyConfig`]): bytes, messages and ids, per link and in all, and age. Bytes are what is held:
+//! slices, heads, a stated sum for each chunk and message, and a finished original until its handler is done with it. At
+//! a bound of its own link a chunk is refused. Where the bytes in all are reached, the link that holds most loses its
+//! part of a message, if that link holds more than the newcomer would; else the newcomer is refused. So a link that holds
+//! no more than its even share is never the one that loses, as long as handlers are done with what others finished. The
+//! messages in all are enough for every link (law L10.3) at its own bound. Where the ids in all are reached, new messages
+//! are refused until some expire.
 //!
 //! **Time.** Nothing is held past its expiry on the wall clock, read inside, or past the greatest age on the monotonic
 //! one, whichever comes first: each call lets go what is due, and while anything is held a task does. A chunk of a link
@@ -70,11 +69,8 @@ pub use self::{
 /// Bytes accounted for each chunk held, beside its slice: its place in its message, and the allocator's own.
 pub const CHUNK_OVERHEAD: usize = 96;
 
-/// Bytes accounted for each message held, beside its head and its chunks.
+/// Bytes accounted for each message that a link brings, beside its head and its chunks.
 pub const MESSAGE_OVERHEAD: usize = 1_024;
-
-/// Bytes accounted for each link that brings chunks of a message.
-pub const LINK_OVERHEAD: usize = 128;
 
 /// How much of messages in chunks a node holds. A *link* here is all connections of one peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,14 +79,14 @@ pub struct ReassemblyConfig {
     pub link_bytes: usize,
     /// The most bytes held for all links; default 256 MiB. Joining takes a message's length more.
     pub bytes: usize,
-    /// The most messages that one link may have begun and not finished; default 64.
+    /// The most messages that one link may bring at a time; default 64.
     pub link_messages: usize,
-    /// The most messages begun and not finished in all; default 20,992, as many links as have a slot (law L10.3) at their
-    /// own bound.
+    /// The most that all links may, one that two bring counted twice; default 20,992, all links that have a slot (law
+    /// L10.3) at their own bound.
     pub messages: usize,
-    /// The most messages that one link may have begun and that have not expired, closed ones included; default 8,192.
+    /// The most messages of one link that are remembered, tombstones included; default 8,192.
     pub link_ids: usize,
-    /// The most messages in all that have not expired, closed ones included; default 65,536.
+    /// The most messages that are remembered in all, tombstones included; default 65,536.
     pub ids: usize,
     /// How old a message may become from its first chunk on; default 5 minutes.
     pub age: Duration,

@@ -44,8 +44,8 @@ pub enum ChunkRefusal {
         /// In what.
         field: &'static str,
     },
-    /// The same chunk is held already.
-    #[error("chunk {index} is held already: it came twice, by this way or another")]
+    /// Its link has brought the same chunk already.
+    #[error("chunk {index} came by this link already: a relay repeats frames, or the sender does")]
     Repeated {
         /// Its place.
         index: u32,
@@ -56,7 +56,7 @@ pub enum ChunkRefusal {
     /// Its message has failed.
     #[error("the message has failed ({0}): sign and send it anew")]
     Failed(Failure),
-    /// Its link holds as many bytes as one may. The message has failed for this link, unless another brings it too.
+    /// Its link holds as many bytes as one may. The message has failed for this link.
     #[error("this link holds {held} bytes of messages, and the bound is {bound}: send fewer large ones at once")]
     LinkBytes {
         /// How many it holds.
@@ -72,7 +72,7 @@ pub enum ChunkRefusal {
         /// The bound.
         bound: usize,
     },
-    /// Its link has begun as many messages as one may. The message has failed for this link.
+    /// Its link brings as many messages as one may. The message has failed for this link.
     #[error("this link has begun {bound} messages, as many as it may: finish some first")]
     LinkMessages {
         /// The bound.

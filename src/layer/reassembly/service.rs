@@ -139,8 +139,8 @@ fn store(shared: &Arc<Shared>, verified: &Verified) -> Result<Option<Complete>, 
     match shared.transition(|gathered, now| gathered.take(&chunk, now))? {
         Taken::Stored => Ok(None),
         Taken::Complete(message) => {
-            let (shared, parts) = (Arc::clone(shared), message.parts().clone());
-            let held = CreditGuard::new(move || shared.transition(|gathered, _| gathered.let_go(&parts)));
+            let (shared, parts) = (Arc::clone(shared), message.parts().collect::<Vec<_>>());
+            let held = CreditGuard::new(move || shared.transition(|gathered, _| gathered.let_go(parts)));
             Ok(Some(Complete { message, name: chunk.name, held }))
         }
     }
