@@ -8,4 +8,6 @@ mod fixture;
 mod forward;
 mod handler;
 mod lanes;
+mod originals;
+mod reassembly;
 mod replay;

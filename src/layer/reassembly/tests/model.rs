@@ -183,7 +183,7 @@ enum Step {
         renamed: bool,
     },
     Pass(u64),
-    StepWall(i64),
+    Jump(i64),
     LetGo,
 }
 
@@ -194,7 +194,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             Step::Chunk { id, index, peer, changed, renamed }
         }),
         2 => (0..200_000_u64).prop_map(Step::Pass),
-        1 => (-200_000..200_000_i64).prop_map(Step::StepWall),
+        1 => (-200_000..200_000_i64).prop_map(Step::WallStep),
         3 => Just(Step::LetGo),
     ];
     prop::collection::vec(step, 1..250)
@@ -254,7 +254,7 @@ proptest! {
                     table.purge(now);
                     model.purge(now);
                 }
-                Step::StepWall(ms) => {
+                Step::Jump(ms) => {
                     now.wall = now.wall.saturating_add_signed(ms);
                     table.purge(now);
                     model.purge(now);
