@@ -6,6 +6,7 @@ use super::{
     admit::{Admit, AdmitLayer},
     boundary::Admission,
     forward::{Forward, ForwardLayer, Forwarding, NoForward},
+    reassembly::{Reassemble, ReassemblyConfig, ReassemblyLayer},
     resolve::{Resolve, ResolveLayer},
     verify::{Rules, Verify, VerifyLayer},
 };
@@ -14,10 +15,11 @@ use crate::{
     message::{Classifier, FRAME_LIMIT, NetworkId, TagClassifier},
 };
 
-/// The whole way in: [`Resolve`], then [`Verify`], then [`Forward`], then [`Admit`], around a handler.
+/// The whole way in: [`Resolve`], then [`Verify`], then [`Forward`], then [`Reassemble`], then [`Admit`], around a
+/// handler.
 ///
-/// The service it makes is a `tower::Service<Arrival>` that answers [`Outcome`](super::Outcome), and is always
-/// ready. Its clones, and the services of one layer's clones, share one boundary, one order of turns and one memory
+/// The service it makes is a `tower::Service<Arrival>` that answers [`Outcome`](super::Outcome). It is ready but while
+/// a message in chunks that it took the last of is joined. Its clones, and the services of one layer's clones, share one boundary, one order of turns and one memory
 /// of verified delegations.
 ///
 /// ```
@@ -35,7 +37,7 @@ use crate::{
 ///         .service(service_fn(async |admitted: Admitted| Ok::<_, Infallible>(admitted.sequence())));
 ///     match service.ready().await.expect("always ready").call(frame).await {
 ///         Ok(Outcome::Dispatched(sequence)) => println!("handled {sequence}"),
-///         Ok(_) => println!("sent on"),
+///         Ok(_) => println!("sent on, or a part of more"),
 ///         Err(error) => println!("{error}"),
 ///     }
 /// }
@@ -45,6 +47,7 @@ pub struct AdmissionLayer<F = NoForward> {
     resolve: ResolveLayer,
     verify: VerifyLayer,
     forward: ForwardLayer<F>,
+    reassembly: ReassemblyLayer,
     admit: AdmitLayer,
 }
 
@@ -57,6 +60,7 @@ pub struct AdmissionLayerBuilder<F = NoForward> {
     classifier: Arc<dyn Classifier>,
     concurrency: NonZeroUsize,
     frame_limit: usize,
+    reassembly: ReassemblyConfig,
     forwarding: Option<Forwarding<F>>,
     evidence: Option<Arc<dyn Signer>>,
 }
@@ -72,6 +76,7 @@ impl AdmissionLayer {
             classifier: Arc::new(TagClassifier),
             concurrency: NonZeroUsize::MIN,
             frame_limit: FRAME_LIMIT,
+            reassembly: ReassemblyConfig::default(),
             forwarding: None,
             evidence: None,
         }
@@ -98,6 +103,12 @@ impl<F> AdmissionLayerBuilder<F> {
         self
     }
 
+    /// Bounds what is held of messages in chunks; see [`ReassemblyConfig`].
+    pub const fn reassembly(mut self, config: ReassemblyConfig) -> Self {
+        self.reassembly = config;
+        self
+    }
+
     /// Carries transactions for other nodes on; without it they are refused.
     pub fn forward<G>(self, forwarding: Forwarding<G>) -> AdmissionLayerBuilder<G> {
         AdmissionLayerBuilder {
@@ -107,6 +118,7 @@ impl<F> AdmissionLayerBuilder<F> {
             classifier: self.classifier,
             concurrency: self.concurrency,
             frame_limit: self.frame_limit,
+            reassembly: self.reassembly,
             forwarding: Some(forwarding),
             evidence: self.evidence,
         }
@@ -129,9 +141,11 @@ impl<F> AdmissionLayerBuilder<F> {
             sigma: self.admission.config().sigma,
             greatest_ttl: self.admission.config().greatest_ttl,
         };
+        let verify = VerifyLayer::new(rules, Arc::clone(&clock));
         AdmissionLayer {
             resolve: ResolveLayer::new(self.frame_limit),
-            verify: VerifyLayer::new(rules, Arc::clone(&clock)),
+            reassembly: ReassemblyLayer::new(verify.clone(), Arc::clone(&clock), self.reassembly),
+            verify,
             forward: ForwardLayer::new(self.local, clock, self.forwarding),
             admit: AdmitLayer::new(self.local, self.admission, self.concurrency, self.evidence),
         }
@@ -140,8 +154,9 @@ impl<F> AdmissionLayerBuilder<F> {
 
 impl<F> AdmissionLayer<F> {
     /// Its four steps, for who has something to put between them: outermost first.
-    pub fn into_steps(self) -> (ResolveLayer, VerifyLayer, ForwardLayer<F>, AdmitLayer) {
-        (self.resolve, self.verify, self.forward, self.admit)
+    #[expect(clippy::type_complexity, reason = "one layer a step, in their order")]
+    pub fn into_steps(self) -> (ResolveLayer, VerifyLayer, ForwardLayer<F>, ReassemblyLayer, AdmitLayer) {
+        (self.resolve, self.verify, self.forward, self.reassembly, self.admit)
     }
 }
 
@@ -151,16 +166,18 @@ impl<F> Clone for AdmissionLayer<F> {
             resolve: self.resolve.clone(),
             verify: self.verify.clone(),
             forward: self.forward.clone(),
+            reassembly: self.reassembly.clone(),
             admit: self.admit.clone(),
         }
     }
 }
 
 impl<H, F> Layer<H> for AdmissionLayer<F> {
-    type Service = Resolve<Verify<Forward<Admit<H>, F>>>;
+    type Service = Resolve<Verify<Forward<Reassemble<Admit<H>>, F>>>;
 
     fn layer(&self, handler: H) -> Self::Service {
-        self.resolve.layer(self.verify.layer(self.forward.layer(self.admit.layer(handler))))
+        let gathered = self.reassembly.layer(self.admit.layer(handler));
+        self.resolve.layer(self.verify.layer(self.forward.layer(gathered)))
     }
 }
 
@@ -171,6 +188,7 @@ impl<F> fmt::Debug for AdmissionLayerBuilder<F> {
             .field("local", &self.local)
             .field("concurrency", &self.concurrency)
             .field("frame_limit", &self.frame_limit)
+            .field("reassembly", &self.reassembly)
             .field("forwarding", &self.forwarding)
             .finish_non_exhaustive()
     }

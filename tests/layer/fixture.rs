@@ -16,7 +16,7 @@ use admit_one::{
     link::{Arrival, LinkId},
     message::{
         Class, Classifier, Content, DEFAULT_TTL_MS, FRAME_LIMIT, Incarnation, Kind, NetworkId, Payload, TagClassifier,
-        Transaction, TransactionDigest, TxId,
+        Transaction, TransactionDigest, TxId, cut,
     },
     storage::commit::{CommitConfig, GroupCommit},
 };
@@ -130,6 +130,20 @@ impl Sender {
     }
 }
 
+/// Frames that have room for `slice` bytes of an original in each chunk, behind a head of one byte.
+pub const fn frame_with(slice: usize) -> usize {
+    Payload::OVERHEAD + 4 + 4 + 32 + 8 + 1 + slice
+}
+
+/// The chunks of an original of `content`, each signed as `sender`'s own and for `next_hop`.
+pub fn chunks(sender: &Sender, content: Content, next_hop: Did, frame_limit: usize) -> Vec<Payload> {
+    let head = TagClassifier.classify(&content.data).expect("has a class").head;
+    let digest = content.digest(NETWORK, &sender.origin(), class_of(&content));
+    let original = sender.sign(content, next_hop, 0).transaction;
+    let chunks = cut(&original, digest, head, frame_limit).expect("can be cut");
+    chunks.map(|chunk| sender.sign(chunk, next_hop, 3)).collect()
+}
+
 /// A transaction under the hop proof of `signer`.
 pub fn hop(
     transaction: Transaction,
@@ -142,7 +156,7 @@ pub fn hop(
     Payload { transaction, next_hop, hop_budget, proof: Proof { slot: signer.slot(), signature } }
 }
 
-fn class_of(content: &Content) -> Class {
+pub fn class_of(content: &Content) -> Class {
     TagClassifier.classify(&content.data).map_or(Class::E2e, |classified| classified.class)
 }
 
@@ -193,21 +207,22 @@ impl Counters {
         Self { snapshotter, _guard: metrics::set_default_local_recorder(recorder) }
     }
 
-    /// What `name` counted since the last look, by the value of `label`. Looking sets counters back.
+    /// What `name` counted since the last look, by the value of `label`. Looking sets all counters back.
     pub fn take(&self, name: &str, label: &str) -> HashMap<String, u64> {
-        let counted = self.snapshotter.snapshot().into_vec().into_iter().filter_map(|(key, _, _, value)| {
+        let counted = self.take_all(label).into_iter().filter(|((of, _), _)| of == name);
+        counted.map(|((_, value), count)| (value, count)).collect()
+    }
+
+    /// What every counter counted since the last look, by its name and the value of `label`.
+    pub fn take_all(&self, label: &str) -> HashMap<(String, String), u64> {
+        let mut sums = HashMap::new();
+        for (key, _, _, value) in self.snapshotter.snapshot().into_vec() {
             let of = key.key().labels().find(|of| of.key() == label).map(|of| of.value().to_owned());
-            match (key.kind(), value) {
-                (MetricKind::Counter, DebugValue::Counter(count)) if key.key().name() == name && count > 0 => {
-                    Some((of.unwrap_or_default(), count))
-                }
-                _ => None,
+            if let (MetricKind::Counter, DebugValue::Counter(count @ 1..)) = (key.kind(), value) {
+                *sums.entry((key.key().name().to_owned(), of.unwrap_or_default())).or_default() += count;
             }
-        });
-        counted.fold(HashMap::new(), |mut sums, (of, count)| {
-            *sums.entry(of).or_default() += count;
-            sums
-        })
+        }
+        sums
     }
 
     /// What all counters counted since the last look, by name.

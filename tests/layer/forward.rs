@@ -23,7 +23,7 @@ use tower::{Layer, Service, ServiceBuilder, service_fn};
 
 use crate::{
     engine::Gate,
-    fixture::{Answer, Calls, Counters, Node, Sender, accept, refused},
+    fixture::{Answer, Calls, Counters, Node, Sender, accept, chunks, frame_with, refused},
     handler::{Credit, Gated, settle},
 };
 
@@ -403,11 +403,39 @@ async fn l13_1_a_key_that_cannot_sign_is_a_refusal_of_its_own() {
 #[tokio::test]
 async fn l5_4_without_the_forward_step_what_is_for_another_node_is_not_admitted_either() {
     let mut relay = Relay::start().await;
-    let (resolve, verify, _, admit) = relay.layer().into_steps();
+    let (resolve, verify, _, _, admit) = relay.layer().into_steps();
     let arrival = relay.arrival(3);
     let answer = resolve.layer(verify.layer(admit.layer(service_fn(accept)))).call(arrival).await;
     assert_eq!(refused(answer).label(), "no_route");
     relay.assert_window_untouched();
+}
+
+#[tokio::test]
+async fn l2_8_a_relay_forwards_chunks_as_they_are_and_the_destination_joins_them() {
+    let mut relay = Relay::start().await;
+    let layer = relay.layer();
+    let content = relay.origin.content(relay.destination.did(), b"\x02a message that is cut into several chunks");
+    let chunks = chunks(&relay.origin, content.clone(), relay.node.did(), frame_with(100));
+    assert!(chunks.len() > 2);
+    for chunk in &chunks {
+        let arrival = Arrival { channel: CHANNEL, ..relay.origin.arrival(chunk) };
+        assert_eq!(relay.call(&layer, arrival).await.expect("forwarded"), Outcome::Forwarded);
+    }
+    relay.assert_window_untouched();
+
+    let (handler, control) = Gated::new();
+    control.release([content.sequence]);
+    let mut next = relay.destination.layer().build().layer(handler);
+    let mut frames = relay.outbound.take().into_iter().peekable();
+    while let Some(frame) = frames.next() {
+        assert_eq!(frame.class, Class::E2e, "the class is its original's, and so is the lane");
+        let bytes = frame.payload.encode(FRAME_LIMIT).expect("fits");
+        let arrival = Arrival::from_parts(relay.node.did().to_peer_id(), LinkId::of("relay"), bytes);
+        let last = frames.peek().is_none();
+        let outcome = if last { Outcome::Dispatched(content.sequence) } else { Outcome::Gathering };
+        assert_eq!(next.call(arrival).await.expect("taken"), outcome);
+    }
+    assert_eq!(control.calls.origins(), [relay.origin.origin()]);
 }
 
 #[tokio::test]

@@ -8,5 +8,7 @@ mod fixture;
 mod forward;
 mod handler;
 mod lanes;
+mod originals;
+mod reassembly;
 mod references;
 mod replay;

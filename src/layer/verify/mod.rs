@@ -15,6 +15,7 @@ mod delegations;
 mod future;
 mod judge;
 mod layer;
+mod original;
 mod service;
 mod verified;
 

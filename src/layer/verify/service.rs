@@ -47,17 +47,7 @@ where
         match judge(rules, known, resolved, clock.wall()) {
             Ok(mut verified) => {
                 carried.verified();
-                let content = verified.content();
-                verified.span = tracing::debug_span!(
-                    "transaction",
-                    origin = %verified.origin(),
-                    destination = %verified.destination(),
-                    class = verified.class().label(),
-                    incarnation = content.incarnation.0,
-                    sequence = content.sequence,
-                    digest = %verified.digest(),
-                    %peer,
-                );
+                verified.trace();
                 Either::Right(self.inner.call(verified))
             }
             Err(refusal) => {
