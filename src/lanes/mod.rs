@@ -49,6 +49,7 @@
 mod activity;
 mod backoff;
 mod behaviour;
+mod chunking;
 mod config;
 mod credit;
 mod event;
@@ -57,6 +58,7 @@ mod handler;
 mod incoming;
 mod origin;
 mod outbound;
+mod parts;
 mod passage;
 mod queue;
 mod reader;

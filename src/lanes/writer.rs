@@ -195,6 +195,7 @@ impl Writer {
                 open.lose(reason);
             }
         }
+        self.shared.interrupt(&self.peer, |_| true, reason);
         self.busy = None;
         let (peer, number) = (self.peer, self.number);
         self.report(Report::LinkEnded { peer, number, end }).await;
@@ -400,6 +401,8 @@ impl Writer {
         let pause = link.backoff.failed();
         if let State::Open(open) = std::mem::replace(&mut link.state, State::Closed { pause: Some(sleep(pause)) }) {
             open.lose(LossReason::LinkClosed);
+            let channels = self.channels.len();
+            self.shared.interrupt(&self.peer, |lane| lane % channels == place, LossReason::LinkClosed);
         }
         // The pause has to be polled to wake this task.
         self.waker.wake();

@@ -10,6 +10,7 @@ mod stream;
 mod transaction;
 mod wire;
 
+pub(crate) use chunk::check_cut;
 pub use chunk::{Chunks, CutError, MESSAGE_LIMIT, cut};
 pub use class::{Class, Classified, Classifier, ClassifyError, TagClassifier};
 pub use payload::{MAX_HOP_BUDGET, Payload};
