@@ -145,7 +145,7 @@ enum Staged {
     Whole {
         room: Room,
         done: oneshot::Sender<Result<Settlement, OriginError>>,
-        frame: Result<Frame, OriginError>,
+        frame: Result<Box<Frame>, OriginError>,
     },
     Large {
         room: Room,
@@ -378,7 +378,7 @@ fn stage(terms: &Arc<Terms>, signer: &Arc<dyn Signer>, leases: &Leases, draft: D
                     Ok(content) => sign_in_time(&terms, &*signer, Content { data, ..content }, next_hop, class).await,
                     Err(error) => Err(error),
                 };
-                Staged::Whole { room, done, frame }
+                Staged::Whole { room, done, frame: frame.map(Box::new) }
             }
             Cargo::Large(begun) => Staged::Large { room, class, begun, content, signer },
         }
@@ -419,7 +419,7 @@ fn queue(terms: &Terms, staged: Staged) {
     // Whoever sent it may have stopped listening: a settlement that is dropped changes nothing, and a message that is
     // dropped is given up.
     match staged {
-        Staged::Whole { room, done, frame } => drop(done.send(frame.map(|frame| terms.outbound.send_in(room, frame)))),
+        Staged::Whole { room, done, frame } => drop(done.send(frame.map(|frame| terms.outbound.send_in(room, *frame)))),
         Staged::Large { room, class, begun, content, signer } => {
             let open = content.map(|content| {
                 let left = content.expires_at().saturating_sub(terms.clock.wall());

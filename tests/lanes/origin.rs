@@ -14,7 +14,9 @@ use admit_one::{
     identity::{Check, DEFAULT_DELEGATION_TTL_MS, Did, KeySigner, Signer},
     lanes::{DEFAULT_HOP_BUDGET, Inbound, Origin, OriginError},
     link::Router,
-    message::{Class, ClassifyError, DEFAULT_TTL_MS, FRAME_LIMIT, FrameTooLarge, NetworkId, Payload, StreamKey},
+    message::{
+        Class, ClassifyError, CutError, DEFAULT_TTL_MS, FRAME_LIMIT, MESSAGE_LIMIT, NetworkId, Payload, StreamKey,
+    },
     storage::{
         Batch, CommitError, Memory, OpenError, Scan, ScanError, Store, Table,
         commit::{CommitConfig, GroupCommit},
@@ -285,10 +287,12 @@ async fn l2_8_what_cannot_be_sent_is_refused_before_a_sequence_is_taken() {
     let sending = Sending::over(Arc::new(Memory::new())).await;
     let receiver = Node::start(Transport::Tcp).await;
     let origin = sending.origin();
-    let large = vec![Class::E2e.lane(); FRAME_LIMIT];
+    let large = vec![Class::E2e.lane(); MESSAGE_LIMIT];
     let refused = origin.send(receiver.did, large).await.unwrap_err();
-    let expected = FrameTooLarge { length: FRAME_LIMIT + Payload::OVERHEAD, limit: FRAME_LIMIT };
-    assert!(matches!(refused, OriginError::TooLarge(too_large) if too_large == expected), "{refused}");
+    assert!(
+        matches!(refused, OriginError::TooLarge(CutError::MessageTooLarge { length }) if length > MESSAGE_LIMIT),
+        "{refused}"
+    );
     let refused = origin.send(receiver.did, vec![9]).await.unwrap_err();
     assert!(matches!(refused, OriginError::Unclassified(ClassifyError::UnknownTag(9))), "{refused}");
     let signer = sending.delegated(&sending.device);
