@@ -220,3 +220,6 @@ impl Drop for Part {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,7 +12,7 @@ use admit_one::{
     BoxFuture,
     clock::{Clock, SystemClock},
     identity::{Check, DEFAULT_DELEGATION_TTL_MS, Did, KeySigner, Signer},
-    lanes::{DEFAULT_HOP_BUDGET, Inbound, Origin, OriginError},
+    lanes::{Config, DEFAULT_HOP_BUDGET, Inbound, Origin, OriginBuilder, OriginError},
     link::Router,
     message::{
         Class, ClassifyError, CutError, DEFAULT_TTL_MS, FRAME_LIMIT, MESSAGE_LIMIT, NetworkId, Payload, StreamKey,
@@ -69,38 +69,43 @@ impl Store for Gated {
     }
 }
 
-struct Sending {
-    node: Node,
-    account: KeySigner,
-    device: KeySigner,
-    commit: GroupCommit,
-    leases: Leases,
-    clock: Arc<SystemClock>,
+pub struct Sending {
+    pub node: Node,
+    pub account: KeySigner,
+    pub device: KeySigner,
+    pub commit: GroupCommit,
+    pub leases: Leases,
+    pub clock: Arc<SystemClock>,
 }
 
 impl Sending {
     async fn over(store: Arc<dyn Store>) -> Self {
+        Self::with(store, Transport::Tcp, Config::default()).await
+    }
+
+    pub async fn with(store: Arc<dyn Store>, transport: Transport, config: Config) -> Self {
         let key = Keypair::generate_ed25519();
         let device = KeySigner::from_keypair(&key).unwrap();
-        let node = Node::with(Transport::Tcp, Options { key, ..Options::default() }).await;
+        let node = Node::with(transport, Options { key, config, ..Options::default() }).await;
         let commit = GroupCommit::open(store, CommitConfig::volatile_for_tests()).await.unwrap();
         let clock = Arc::new(SystemClock::new());
         let leases = Leases::open(&commit, clock.clone(), LeaseConfig::default()).unwrap();
         Self { node, account: KeySigner::generate(), device, commit, leases, clock }
     }
 
-    fn delegated(&self, device: &KeySigner) -> Arc<dyn Signer> {
+    pub fn delegated(&self, device: &KeySigner) -> Arc<dyn Signer> {
         let now = self.clock.wall();
         let delegation = self.account.delegate(device.key(), now, DEFAULT_DELEGATION_TTL_MS);
         Arc::new(device.clone().with_delegation(delegation).unwrap())
     }
 
     fn origin(&self) -> Origin {
-        let signer = self.delegated(&self.device);
+        self.builder(self.delegated(&self.device)).build().unwrap()
+    }
+
+    pub fn builder(&self, signer: Arc<dyn Signer>) -> OriginBuilder {
         Origin::builder(NETWORK, signer, self.leases.clone(), self.node.outbound.clone(), self.clock.clone())
             .hop_signer(Arc::new(self.device.clone()))
-            .build()
-            .unwrap()
     }
 }
 
