@@ -56,6 +56,7 @@
 mod activity;
 mod backoff;
 mod behaviour;
+mod chunking;
 mod config;
 mod control;
 mod credit;
@@ -65,6 +66,7 @@ mod handler;
 mod incoming;
 mod origin;
 mod outbound;
+mod parts;
 mod passage;
 mod queue;
 mod reader;

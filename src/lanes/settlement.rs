@@ -10,7 +10,7 @@ use std::{
 
 use tokio::sync::{Notify, oneshot};
 
-use super::passage::Passage;
+use super::{parts::Part, passage::Passage};
 use crate::{link::CreditGuard, message::Class};
 
 /// Why a send was lost. Nothing is sent again.
@@ -87,7 +87,7 @@ impl Future for Settlement {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let settled = ready!(Pin::new(&mut self.0).poll(context));
-        // A `Settle` settles when it is dropped, so the other end is never closed without an answer.
+        // An `Ending` settles when it is dropped, so the other end is never closed without an answer.
         Poll::Ready(settled.unwrap_or(Err(Lost::maybe_received(LossReason::Shutdown))))
     }
 }
@@ -111,9 +111,89 @@ impl Outstanding {
     }
 }
 
+/// How whoever moves a frame says what became of it. Dropped unsettled, it settles as lost by shutdown.
+#[derive(Debug)]
+pub(crate) enum Settle {
+    /// The frame is a send of its own.
+    Alone(Ending),
+    /// The frame is one of several that settle together.
+    Part(Part),
+}
+
+impl Settle {
+    /// From now on its stream knows of it.
+    pub(crate) fn holds(&mut self, passage: Passage) {
+        if let Settle::Alone(ending) = self {
+            ending.holds(passage);
+        }
+    }
+
+    /// From now on its bytes may be on their way.
+    pub(crate) fn being_written(&mut self) {
+        match self {
+            Settle::Alone(ending) => ending.being_written(),
+            Settle::Part(part) => part.being_written(),
+        }
+    }
+
+    pub(crate) fn taken_over(self) {
+        match self {
+            Settle::Alone(ending) => ending.taken_over(),
+            Settle::Part(part) => part.taken_over(),
+        }
+    }
+
+    pub(crate) fn lost(self, reason: LossReason) {
+        match self {
+            Settle::Alone(ending) => ending.lost(reason),
+            Settle::Part(part) => part.lost(reason),
+        }
+    }
+
+    /// Its time was over when it was popped, so it is not written.
+    pub(crate) fn overdue_in_queue(self) {
+        let reason = self.overdue(true);
+        match self {
+            Settle::Alone(ending) => ending.lost(reason),
+            Settle::Part(part) => part.overdue_in_queue(reason),
+        }
+    }
+
+    /// It was popped, to be written.
+    pub(crate) fn popped(&self) {
+        if let Settle::Part(part) = self {
+            part.popped();
+        }
+    }
+
+    /// Whether it is carried on for others.
+    pub(crate) const fn is_forward(&self) -> bool {
+        match self {
+            Settle::Alone(ending) => ending.inbound.is_some(),
+            Settle::Part(_) => false,
+        }
+    }
+
+    /// Why it is lost when its time to be written is over.
+    pub(crate) const fn overdue(&self, connected: bool) -> LossReason {
+        match connected {
+            _ if self.is_forward() => LossReason::ForwardQueueFull,
+            true => LossReason::Expired,
+            false => LossReason::NotConnected,
+        }
+    }
+
+    /// Nobody will ask: the caller went away, or was told by other means, before the send was accepted.
+    pub(crate) fn abandon(self) {
+        if let Settle::Alone(ending) = self {
+            ending.abandon();
+        }
+    }
+}
+
 /// The sending end of a [`Settlement`]. Dropped unsettled, it settles as lost by shutdown.
 #[derive(Debug)]
-pub(crate) struct Settle {
+pub(crate) struct Ending {
     answer: Option<oneshot::Sender<Result<(), Lost>>>,
     class: Class,
     fate: Fate,
@@ -123,7 +203,7 @@ pub(crate) struct Settle {
     outstanding: Arc<Outstanding>,
 }
 
-impl Settle {
+impl Ending {
     pub(crate) fn new(
         class: Class,
         inbound: Option<CreditGuard>,
@@ -132,9 +212,9 @@ impl Settle {
         let (answer, settlement) = oneshot::channel();
         outstanding.count.fetch_add(1, Ordering::AcqRel);
         let outstanding = Arc::clone(outstanding);
-        let settle =
+        let ending =
             Self { answer: Some(answer), class, fate: Fate::NeverWritten, inbound, passage: None, outstanding };
-        (settle, Settlement(settlement))
+        (ending, Settlement(settlement))
     }
 
     /// From now on its stream knows of it.
@@ -156,20 +236,6 @@ impl Settle {
         self.settle(Err(Lost { reason, fate }));
     }
 
-    /// Whether it is carried on for others.
-    pub(crate) const fn is_forward(&self) -> bool {
-        self.inbound.is_some()
-    }
-
-    /// Why it is lost when its time to be written is over.
-    pub(crate) fn overdue(&self, connected: bool) -> LossReason {
-        match (&self.inbound, connected) {
-            (Some(_), _) => LossReason::ForwardQueueFull,
-            (None, true) => LossReason::Expired,
-            (None, false) => LossReason::NotConnected,
-        }
-    }
-
     /// Nobody will ask: the caller went away, or was told by other means, before the send was accepted.
     pub(crate) fn abandon(mut self) {
         self.answer = None;
@@ -184,7 +250,7 @@ impl Settle {
     }
 }
 
-impl Drop for Settle {
+impl Drop for Ending {
     fn drop(&mut self) {
         let fate = self.fate;
         self.settle(Err(Lost { reason: LossReason::Shutdown, fate }));

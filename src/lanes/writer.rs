@@ -202,6 +202,7 @@ impl Writer {
                 open.lose(reason);
             }
         }
+        self.shared.interrupt(&self.peer, |_| true, reason);
         self.busy = None;
         let (peer, number) = (self.peer, self.number);
         self.report(Report::LinkEnded { peer, number, end }).await;
@@ -427,6 +428,8 @@ impl Writer {
                 self.references.channel_ended(link.index);
             }
             open.lose(LossReason::LinkClosed);
+            let channels = self.channels.len();
+            self.shared.interrupt(&self.peer, |lane| lane % channels == place, LossReason::LinkClosed);
         }
         // The pause has to be polled to wake this task.
         self.waker.wake();

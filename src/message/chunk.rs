@@ -17,7 +17,7 @@ use super::{
     Content, DecodeError, Kind, Payload, Transaction, TransactionDigest,
     wire::{CHUNK_FIELDS, Keys},
 };
-use crate::identity::Slot;
+use crate::identity::{Proof, Slot};
 
 /// The most bytes of a transaction's self-contained encoding (law L2.8): 60 MB.
 pub const MESSAGE_LIMIT: usize = 60_000_000;
@@ -71,20 +71,40 @@ pub fn cut(
     frame_limit: usize,
 ) -> Result<Chunks, CutError> {
     let data = &original.content.data;
-    let room = frame_limit
-        .checked_sub(Payload::OVERHEAD + CHUNK_FIELDS)
-        .and_then(|room| room.checked_sub(head))
-        .filter(|room| *room > 0)
-        .ok_or(CutError::HeadFillsFrame { head, frame_limit })?;
-    if head > data.len() {
-        return Err(CutError::HeadPastData { head, data: data.len() });
-    }
+    let room = room_in_frame(head, frame_limit)?;
+    let first = data.get(..head).ok_or(CutError::HeadPastData { head, data: data.len() })?;
     let encoded = original.encode_self_contained()?;
     let too_large = CutError::MessageTooLarge { length: encoded.len() };
     let count = u32::try_from(encoded.len().div_ceil(room)).map_err(|_| too_large)?;
     let length = u64::try_from(encoded.len()).map_err(|_| too_large)?;
-    let fields = Content { data: data.slice(..head), ..original.content.clone() };
+    // A copy, which does not keep the original's data.
+    let fields = Content { data: Bytes::copy_from_slice(first), ..original.content.clone() };
     Ok(Chunks { fields, digest, encoded, count, length, next: 0 })
+}
+
+/// Whether a transaction with `data` bytes of data can be cut, whatever its proof.
+///
+/// # Errors
+/// As [`cut`]'s.
+pub(crate) fn check_cut(data: usize, head: usize, frame_limit: usize) -> Result<(), CutError> {
+    room_in_frame(head, frame_limit)?;
+    let length = data.saturating_add(Content::FIXED_LEN + Proof::MAX_LEN + 4);
+    if head > data {
+        return Err(CutError::HeadPastData { head, data });
+    }
+    if length > MESSAGE_LIMIT {
+        return Err(CutError::MessageTooLarge { length });
+    }
+    Ok(())
+}
+
+/// How many bytes of an original's encoding a chunk has room for behind its head.
+fn room_in_frame(head: usize, frame_limit: usize) -> Result<usize, CutError> {
+    frame_limit
+        .checked_sub(Payload::OVERHEAD + CHUNK_FIELDS)
+        .and_then(|room| room.checked_sub(head))
+        .filter(|room| *room > 0)
+        .ok_or(CutError::HeadFillsFrame { head, frame_limit })
 }
 
 /// The contents of an original's chunks, in order. Holds the original's encoding once, and makes each chunk when asked.

@@ -10,8 +10,8 @@ mod stream;
 mod transaction;
 mod wire;
 
-pub(crate) use chunk::slice_range;
 pub use chunk::{Chunks, CutError, MESSAGE_LIMIT, cut};
+pub(crate) use chunk::{check_cut, slice_range};
 pub use class::{Class, Classified, Classifier, ClassifyError, TagClassifier};
 pub use payload::{MAX_HOP_BUDGET, Payload};
 pub use stream::{NetworkId, StreamKey};

@@ -241,7 +241,7 @@ fn skip_content(rest: &mut &[u8]) -> Option<()> {
 
 impl Content {
     /// Encoded bytes of a whole transaction's content, without its data and the data's length.
-    const FIXED_LEN: usize = Did::LEN + 16 + 4 * 8 + 1;
+    pub(super) const FIXED_LEN: usize = Did::LEN + 16 + 4 * 8 + 1;
 
     fn encoded_len(&self) -> usize {
         let kind = match self.kind {
@@ -253,7 +253,7 @@ impl Content {
 }
 
 impl Proof {
-    const MAX_LEN: usize = 1 + Delegation::LEN + Signature::LEN;
+    pub(super) const MAX_LEN: usize = 1 + Delegation::LEN + Signature::LEN;
 
     fn encoded_len(&self) -> usize {
         let slot = match self.slot {

@@ -1,5 +1,6 @@
 //! Lanes between real swarms over loopback, on TCP with Noise and Yamux and on QUIC.
 
+mod chunks;
 mod hostile;
 mod links;
 mod loss;

@@ -12,9 +12,11 @@ use admit_one::{
     BoxFuture,
     clock::{Clock, SystemClock},
     identity::{Check, DEFAULT_DELEGATION_TTL_MS, Did, KeySigner, Signer},
-    lanes::{DEFAULT_HOP_BUDGET, Inbound, Origin, OriginError},
+    lanes::{Config, DEFAULT_HOP_BUDGET, Inbound, Origin, OriginBuilder, OriginError},
     link::Router,
-    message::{Class, ClassifyError, DEFAULT_TTL_MS, FRAME_LIMIT, FrameTooLarge, NetworkId, Payload, StreamKey},
+    message::{
+        Class, ClassifyError, CutError, DEFAULT_TTL_MS, FRAME_LIMIT, MESSAGE_LIMIT, NetworkId, Payload, StreamKey,
+    },
     storage::{
         Batch, CommitError, Memory, OpenError, Scan, ScanError, Store, Table,
         commit::{CommitConfig, GroupCommit},
@@ -67,38 +69,43 @@ impl Store for Gated {
     }
 }
 
-struct Sending {
-    node: Node,
-    account: KeySigner,
-    device: KeySigner,
-    commit: GroupCommit,
-    leases: Leases,
-    clock: Arc<SystemClock>,
+pub struct Sending {
+    pub node: Node,
+    pub account: KeySigner,
+    pub device: KeySigner,
+    pub commit: GroupCommit,
+    pub leases: Leases,
+    pub clock: Arc<SystemClock>,
 }
 
 impl Sending {
     async fn over(store: Arc<dyn Store>) -> Self {
+        Self::with(store, Transport::Tcp, Config::default()).await
+    }
+
+    pub async fn with(store: Arc<dyn Store>, transport: Transport, config: Config) -> Self {
         let key = Keypair::generate_ed25519();
         let device = KeySigner::from_keypair(&key).unwrap();
-        let node = Node::with(Transport::Tcp, Options { key, ..Options::default() }).await;
+        let node = Node::with(transport, Options { key, config, ..Options::default() }).await;
         let commit = GroupCommit::open(store, CommitConfig::volatile_for_tests()).await.unwrap();
         let clock = Arc::new(SystemClock::new());
         let leases = Leases::open(&commit, clock.clone(), LeaseConfig::default()).unwrap();
         Self { node, account: KeySigner::generate(), device, commit, leases, clock }
     }
 
-    fn delegated(&self, device: &KeySigner) -> Arc<dyn Signer> {
+    pub fn delegated(&self, device: &KeySigner) -> Arc<dyn Signer> {
         let now = self.clock.wall();
         let delegation = self.account.delegate(device.key(), now, DEFAULT_DELEGATION_TTL_MS);
         Arc::new(device.clone().with_delegation(delegation).unwrap())
     }
 
     fn origin(&self) -> Origin {
-        let signer = self.delegated(&self.device);
+        self.builder(self.delegated(&self.device)).build().unwrap()
+    }
+
+    pub fn builder(&self, signer: Arc<dyn Signer>) -> OriginBuilder {
         Origin::builder(NETWORK, signer, self.leases.clone(), self.node.outbound.clone(), self.clock.clone())
             .hop_signer(Arc::new(self.device.clone()))
-            .build()
-            .unwrap()
     }
 }
 
@@ -285,10 +292,12 @@ async fn l2_8_what_cannot_be_sent_is_refused_before_a_sequence_is_taken() {
     let sending = Sending::over(Arc::new(Memory::new())).await;
     let receiver = Node::start(Transport::Tcp).await;
     let origin = sending.origin();
-    let large = vec![Class::E2e.lane(); FRAME_LIMIT];
+    let large = vec![Class::E2e.lane(); MESSAGE_LIMIT];
     let refused = origin.send(receiver.did, large).await.unwrap_err();
-    let expected = FrameTooLarge { length: FRAME_LIMIT + Payload::OVERHEAD, limit: FRAME_LIMIT };
-    assert!(matches!(refused, OriginError::TooLarge(too_large) if too_large == expected), "{refused}");
+    assert!(
+        matches!(refused, OriginError::TooLarge(CutError::MessageTooLarge { length }) if length > MESSAGE_LIMIT),
+        "{refused}"
+    );
     let refused = origin.send(receiver.did, vec![9]).await.unwrap_err();
     assert!(matches!(refused, OriginError::Unclassified(ClassifyError::UnknownTag(9))), "{refused}");
     let signer = sending.delegated(&sending.device);
