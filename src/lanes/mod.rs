@@ -50,6 +50,7 @@ mod activity;
 mod backoff;
 mod behaviour;
 mod config;
+mod connected;
 mod credit;
 mod event;
 mod framing;
@@ -70,6 +71,7 @@ mod writer;
 
 pub use behaviour::Behaviour;
 pub use config::{Config, DEFAULT_CREDIT, DEFAULT_PROTOCOL, OUTBOUND_LANE_WINDOW};
+pub use connected::ConnectedRouter;
 pub use event::{Direction, Event, LinkEnd, Violation};
 pub use handler::Handler;
 pub use incoming::{Inbound, Incoming};

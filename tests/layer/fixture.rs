@@ -21,10 +21,8 @@ use admit_one::{
     storage::commit::{CommitConfig, GroupCommit},
 };
 use bytes::Bytes;
-use metrics_util::{
-    MetricKind,
-    debugging::{DebugValue, DebuggingRecorder, Snapshotter},
-};
+use metrics::Key;
+use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 
 use crate::engine::MockEngine;
 
@@ -182,6 +180,8 @@ pub fn refused<R: std::fmt::Debug>(answer: Answer<R>) -> Refusal {
 /// Counters of this thread, while it lives.
 pub struct Counters {
     snapshotter: Snapshotter,
+    /// What was counted and not looked at yet, since a snapshot sets every counter back.
+    kept: Mutex<Vec<(Key, u64)>>,
     _guard: metrics::LocalRecorderGuard<'static>,
 }
 
@@ -190,22 +190,19 @@ impl Counters {
         // Leaked, since the guard borrows it: a test's process is short.
         let recorder = Box::leak(Box::new(DebuggingRecorder::new()));
         let snapshotter = recorder.snapshotter();
-        Self { snapshotter, _guard: metrics::set_default_local_recorder(recorder) }
+        Self { snapshotter, kept: Mutex::default(), _guard: metrics::set_default_local_recorder(recorder) }
     }
 
-    /// What `name` counted since the last look, by the value of `label`. Looking sets counters back.
+    /// What `name` counted since it was last looked at, by the value of `label`.
     pub fn take(&self, name: &str, label: &str) -> HashMap<String, u64> {
-        let counted = self.snapshotter.snapshot().into_vec().into_iter().filter_map(|(key, _, _, value)| {
-            let of = key.key().labels().find(|of| of.key() == label).map(|of| of.value().to_owned());
-            match (key.kind(), value) {
-                (MetricKind::Counter, DebugValue::Counter(count)) if key.key().name() == name && count > 0 => {
-                    Some((of.unwrap_or_default(), count))
-                }
-                _ => None,
-            }
-        });
-        counted.fold(HashMap::new(), |mut sums, (of, count)| {
-            *sums.entry(of).or_default() += count;
+        let mut kept = self.kept.lock().expect("no panic in here");
+        kept.extend(self.snapshotter.snapshot().into_vec().into_iter().filter_map(|(key, _, _, value)| match value {
+            DebugValue::Counter(count) if count > 0 => Some((key.key().clone(), count)),
+            _ => None,
+        }));
+        kept.extract_if(.., |(key, _)| key.name() == name).fold(HashMap::new(), |mut sums, (key, count)| {
+            let of = key.labels().find(|of| of.key() == label).map(|of| of.value().to_owned());
+            *sums.entry(of.unwrap_or_default()).or_default() += count;
             sums
         })
     }

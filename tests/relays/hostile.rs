@@ -111,7 +111,8 @@ fn refused(label: &str, count: u64) -> HashMap<String, u64> {
 
 async fn l5_4_a_relay_that_forwards_everything_twice(transport: Transport) {
     let mut beside = Beside::start(transport).await;
-    let (dispatched, refusals) = beside.run(2 * EACH, |hop, payload| vec![hop.carry(payload.clone()), hop.carry(payload)]).await;
+    let (dispatched, refusals) =
+        beside.run(2 * EACH, |hop, payload| vec![hop.carry(payload.clone()), hop.carry(payload)]).await;
     assert_eq!((dispatched, refusals), ((0..EACH).collect(), refused("replay", EACH)));
 }
 
@@ -161,7 +162,8 @@ async fn l2_5_a_relay_that_signs_its_hop_with_a_wrong_key(transport: Transport) 
 async fn l2_5_a_relay_that_proves_its_hop_as_another_peer(transport: Transport) {
     let mut beside = Beside::start(transport).await;
     let another = KeySigner::generate();
-    let (dispatched, refusals) = beside.run(EACH, move |hop, payload| vec![carried(payload, &another, hop.to, 3)]).await;
+    let (dispatched, refusals) =
+        beside.run(EACH, move |hop, payload| vec![carried(payload, &another, hop.to, 3)]).await;
     assert_eq!((dispatched, refusals), (vec![], refused("hop_not_peer", EACH)));
 }
 

@@ -61,7 +61,8 @@ async fn l5_4_relays_keep_no_window_and_a_node_may_be_relay_origin_and_destinati
     let mut line = Line::start(transport, 8).await;
     let counters = Counters::record();
     let all: Vec<_> = line.sites.iter().collect();
-    let others = |place: usize| -> Vec<&Site> { all.iter().copied().filter(|site| !std::ptr::eq(*site, all[place])).collect() };
+    let others =
+        |place: usize| -> Vec<&Site> { all.iter().copied().filter(|site| !std::ptr::eq(*site, all[place])).collect() };
     let sends = (0..4).map(|place| {
         let (site, others) = (all[place], others(place));
         async move { site.send(Class::E2e, EACH, &others).await }

@@ -14,6 +14,7 @@ mod hostile;
 mod line;
 mod overlay;
 mod reroute;
+mod stall;
 #[path = "../lanes/support.rs"]
 #[allow(dead_code, reason = "shared with tests/lanes, which uses more of it")]
 mod support;
