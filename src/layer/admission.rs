@@ -6,6 +6,7 @@ use super::{
     admit::{Admit, AdmitLayer},
     boundary::Admission,
     forward::{Forward, ForwardLayer, Forwarding, NoForward},
+    reassembly::{Reassemble, ReassemblyConfig, ReassemblyLayer},
     verify::{Rules, Verify, VerifyLayer},
 };
 use crate::{
@@ -13,10 +14,10 @@ use crate::{
     message::{Classifier, FRAME_LIMIT, NetworkId, TagClassifier},
 };
 
-/// The whole way in: [`Verify`], then [`Forward`], then [`Admit`], around a handler.
+/// The whole way in: [`Verify`], then [`Forward`], then [`Reassemble`], then [`Admit`], around a handler.
 ///
-/// The service it makes is a `tower::Service<Arrival>` that answers [`Outcome`](super::Outcome), and is always
-/// ready. Its clones, and the services of one layer's clones, share one boundary, one order of turns and one memory
+/// The service it makes is a `tower::Service<Arrival>` that answers [`Outcome`](super::Outcome). It is ready but while
+/// a message in chunks that it took the last of is joined. Its clones, and the services of one layer's clones, share one boundary, one order of turns and one memory
 /// of verified delegations.
 ///
 /// ```
@@ -34,7 +35,7 @@ use crate::{
 ///         .service(service_fn(async |admitted: Admitted| Ok::<_, Infallible>(admitted.sequence())));
 ///     match service.ready().await.expect("always ready").call(frame).await {
 ///         Ok(Outcome::Dispatched(sequence)) => println!("handled {sequence}"),
-///         Ok(_) => println!("sent on"),
+///         Ok(_) => println!("sent on, or a part of more"),
 ///         Err(error) => println!("{error}"),
 ///     }
 /// }
@@ -43,6 +44,7 @@ use crate::{
 pub struct AdmissionLayer<F = NoForward> {
     verify: VerifyLayer,
     forward: ForwardLayer<F>,
+    reassembly: ReassemblyLayer,
     admit: AdmitLayer,
 }
 
@@ -55,6 +57,7 @@ pub struct AdmissionLayerBuilder<F = NoForward> {
     classifier: Arc<dyn Classifier>,
     concurrency: NonZeroUsize,
     frame_limit: usize,
+    reassembly: ReassemblyConfig,
     forwarding: Option<Forwarding<F>>,
     evidence: Option<Arc<dyn Signer>>,
 }
@@ -70,6 +73,7 @@ impl AdmissionLayer {
             classifier: Arc::new(TagClassifier),
             concurrency: NonZeroUsize::MIN,
             frame_limit: FRAME_LIMIT,
+            reassembly: ReassemblyConfig::default(),
             forwarding: None,
             evidence: None,
         }
@@ -96,6 +100,12 @@ impl<F> AdmissionLayerBuilder<F> {
         self
     }
 
+    /// Bounds what is held of messages in chunks; see [`ReassemblyConfig`].
+    pub const fn reassembly(mut self, config: ReassemblyConfig) -> Self {
+        self.reassembly = config;
+        self
+    }
+
     /// Carries transactions for other nodes on; without it they are refused.
     pub fn forward<G>(self, forwarding: Forwarding<G>) -> AdmissionLayerBuilder<G> {
         AdmissionLayerBuilder {
@@ -105,6 +115,7 @@ impl<F> AdmissionLayerBuilder<F> {
             classifier: self.classifier,
             concurrency: self.concurrency,
             frame_limit: self.frame_limit,
+            reassembly: self.reassembly,
             forwarding: Some(forwarding),
             evidence: self.evidence,
         }
@@ -128,8 +139,10 @@ impl<F> AdmissionLayerBuilder<F> {
             greatest_ttl: self.admission.config().greatest_ttl,
             frame_limit: self.frame_limit,
         };
+        let verify = VerifyLayer::new(rules, Arc::clone(&clock));
         AdmissionLayer {
-            verify: VerifyLayer::new(rules, Arc::clone(&clock)),
+            reassembly: ReassemblyLayer::new(verify.clone(), Arc::clone(&clock), self.reassembly),
+            verify,
             forward: ForwardLayer::new(self.local, clock, self.forwarding),
             admit: AdmitLayer::new(self.local, self.admission, self.concurrency, self.evidence),
         }
@@ -137,23 +150,28 @@ impl<F> AdmissionLayerBuilder<F> {
 }
 
 impl<F> AdmissionLayer<F> {
-    /// Its three steps, for who has something to put between them: outermost first.
-    pub fn into_steps(self) -> (VerifyLayer, ForwardLayer<F>, AdmitLayer) {
-        (self.verify, self.forward, self.admit)
+    /// Its four steps, for who has something to put between them: outermost first.
+    pub fn into_steps(self) -> (VerifyLayer, ForwardLayer<F>, ReassemblyLayer, AdmitLayer) {
+        (self.verify, self.forward, self.reassembly, self.admit)
     }
 }
 
 impl<F> Clone for AdmissionLayer<F> {
     fn clone(&self) -> Self {
-        Self { verify: self.verify.clone(), forward: self.forward.clone(), admit: self.admit.clone() }
+        Self {
+            verify: self.verify.clone(),
+            forward: self.forward.clone(),
+            reassembly: self.reassembly.clone(),
+            admit: self.admit.clone(),
+        }
     }
 }
 
 impl<H, F> Layer<H> for AdmissionLayer<F> {
-    type Service = Verify<Forward<Admit<H>, F>>;
+    type Service = Verify<Forward<Reassemble<Admit<H>>, F>>;
 
     fn layer(&self, handler: H) -> Self::Service {
-        self.verify.layer(self.forward.layer(self.admit.layer(handler)))
+        self.verify.layer(self.forward.layer(self.reassembly.layer(self.admit.layer(handler))))
     }
 }
 
@@ -164,6 +182,7 @@ impl<F> fmt::Debug for AdmissionLayerBuilder<F> {
             .field("local", &self.local)
             .field("concurrency", &self.concurrency)
             .field("frame_limit", &self.frame_limit)
+            .field("reassembly", &self.reassembly)
             .field("forwarding", &self.forwarding)
             .finish_non_exhaustive()
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Arrival → verify → Verified → forward ─ for another node → Service<Frame>
-//!                                  └───── for this one → admit → Admitted → the handler
+//!                                  └───── for this one → reassembly → admit → Admitted → the handler
 //! ```
 //!
 //! [`AdmissionLayer`] is the whole way, a `tower::Layer` around a handler `Service<Admitted>`; each step is a layer of
@@ -22,6 +22,7 @@ pub mod boundary;
 mod dispatch;
 pub mod forward;
 mod outcome;
+pub mod reassembly;
 mod refusal;
 pub mod verify;
 pub mod window;

@@ -14,6 +14,7 @@ use crate::{
     identity::{DelegationDigest, Did, DidError, SignError},
     layer::{
         boundary::BoundaryRefusal,
+        reassembly::ChunkRefusal,
         window::{ForkEvidence, WindowRefusal},
     },
     link::Channel,
@@ -77,9 +78,9 @@ pub enum Refusal {
         /// The key that the connection authenticated.
         peer: Did,
     },
-    /// A chunk of a larger transaction; this release takes whole ones only.
-    #[error("a chunk of a larger transaction: only whole transactions of at most one frame are taken")]
-    Chunk,
+    /// A chunk of a larger transaction, or what its chunks joined to (law L2.8).
+    #[error("a chunk of a larger transaction: {0}")]
+    Chunk(#[from] ChunkRefusal),
     /// The data names no class (law L2.6).
     #[error("the data has no class: {0}; the sender's classifier is not this node's, or it is faulty")]
     Unclassified(#[from] ClassifyError),
@@ -284,12 +285,14 @@ impl Refusal {
                 DecodeError::HopBudget(_) => "hop_budget_too_great",
                 DecodeError::Key { reason: DidError::Weak, .. } => "weak_key",
                 DecodeError::Key { .. } => "malformed_key",
+                DecodeError::Nested => "nested_chunk",
+                DecodeError::Reference => "original_reference",
             },
             Refusal::PeerNotEd25519 { .. } => "peer_not_ed25519",
             Refusal::NotNextHop { .. } => "not_next_hop",
             Refusal::UnresolvedReference { .. } => "unresolved_reference",
             Refusal::HopNotPeer { .. } => "hop_not_peer",
-            Refusal::Chunk => "chunk",
+            Refusal::Chunk(refusal) => refusal.label(),
             Refusal::Unclassified(_) => "unclassified",
             Refusal::WrongLane { .. } => "wrong_lane",
             Refusal::FromTheFuture { .. } => "from_the_future",

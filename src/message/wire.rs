@@ -19,7 +19,10 @@ const DIGEST: u8 = 2;
 const WHOLE: u8 = 0;
 const CHUNK: u8 = 1;
 
-/// Why bytes are no payload. Nothing was allocated but what the frame itself holds.
+/// Encoded bytes of a chunk's index, count, original and length.
+pub(super) const CHUNK_FIELDS: usize = 4 + 4 + 32 + 8;
+
+/// Why bytes are no payload, or no original of chunks. Nothing was allocated but what the frame itself holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
@@ -65,6 +68,12 @@ pub enum DecodeError {
         /// Why.
         reason: DidError,
     },
+    /// An original of chunks is itself a chunk (law L2.8).
+    #[error("the original of chunks is itself a chunk")]
+    Nested,
+    /// An original of chunks refers to a delegation instead of carrying it (law L2.8).
+    #[error("the original of chunks refers to a delegation that it does not carry")]
+    Reference,
 }
 
 /// A transaction that does not fit one frame.
@@ -83,13 +92,7 @@ impl Payload {
 
     /// The frame's length in bytes.
     pub fn encoded_len(&self) -> usize {
-        MARKER.len()
-            + Did::LEN
-            + 1
-            + self.proof.encoded_len()
-            + self.transaction.content.encoded_len()
-            + self.transaction.proof.encoded_len()
-            + 4
+        MARKER.len() + Did::LEN + 1 + self.proof.encoded_len() + self.transaction.encoded_len()
     }
 
     /// Encodes one frame.
@@ -108,25 +111,7 @@ impl Payload {
         out.put_slice(self.next_hop.as_bytes());
         out.put_u8(self.hop_budget);
         self.proof.encode(&mut out);
-        out.put_slice(content.destination.as_bytes());
-        out.put_slice(&content.tx_id.0);
-        out.put_u64(content.incarnation.0);
-        out.put_u64(content.sequence);
-        out.put_u64(content.issued_at);
-        out.put_u64(content.ttl);
-        match content.kind {
-            Kind::Whole => out.put_u8(WHOLE),
-            Kind::Chunk { index, count, original, length } => {
-                out.put_u8(CHUNK);
-                out.put_u32(index);
-                out.put_u32(count);
-                out.put_slice(&original.0);
-                out.put_u64(length);
-            }
-        }
-        self.transaction.proof.encode(&mut out);
-        out.put_u32(data_length);
-        out.put_slice(&content.data);
+        self.transaction.encode(&mut out, data_length);
         Ok(out.freeze())
     }
 
@@ -150,6 +135,43 @@ impl Payload {
             return Err(DecodeError::HopBudget(hop_budget));
         }
         let hop_proof = Proof::decode(&mut frame, &mut keys, "hop's slot")?;
+        let transaction = Transaction::decode(frame, &mut keys)?;
+        Ok(Self { transaction, next_hop, hop_budget, proof: hop_proof })
+    }
+}
+
+impl Transaction {
+    /// Encoded bytes, from the destination to the end of the data.
+    pub(super) fn encoded_len(&self) -> usize {
+        self.content.encoded_len() + self.proof.encoded_len() + 4
+    }
+
+    /// Appends what a frame has from the destination on; `data_length` is the data's.
+    pub(super) fn encode(&self, out: &mut BytesMut, data_length: u32) {
+        let content = &self.content;
+        out.put_slice(content.destination.as_bytes());
+        out.put_slice(&content.tx_id.0);
+        out.put_u64(content.incarnation.0);
+        out.put_u64(content.sequence);
+        out.put_u64(content.issued_at);
+        out.put_u64(content.ttl);
+        match content.kind {
+            Kind::Whole => out.put_u8(WHOLE),
+            Kind::Chunk { index, count, original, length } => {
+                out.put_u8(CHUNK);
+                out.put_u32(index);
+                out.put_u32(count);
+                out.put_slice(&original.0);
+                out.put_u64(length);
+            }
+        }
+        self.proof.encode(out);
+        out.put_u32(data_length);
+        out.put_slice(&content.data);
+    }
+
+    /// Decodes all of `frame`, from the destination on. The data is a slice of it.
+    pub(super) fn decode(mut frame: Bytes, keys: &mut Keys) -> Result<Self, DecodeError> {
         let destination = keys.take(&mut frame, "destination")?;
         let tx_id = TxId(array(&mut frame, "tx_id")?);
         let incarnation = Incarnation(u64(&mut frame, "incarnation")?);
@@ -166,7 +188,7 @@ impl Payload {
             },
             tag => return Err(DecodeError::UnknownTag { field: "kind", tag }),
         };
-        let proof = Proof::decode(&mut frame, &mut keys, "origin's slot")?;
+        let proof = Proof::decode(&mut frame, keys, "origin's slot")?;
         let length = u32(&mut frame, "data length")?;
         let data = match usize::try_from(length) {
             Ok(length) if length <= frame.len() => frame.split_to(length),
@@ -176,7 +198,7 @@ impl Payload {
             return Err(DecodeError::TrailingBytes { count: frame.len() });
         }
         let content = Content { destination, tx_id, incarnation, sequence, issued_at, ttl, kind, data };
-        Ok(Self { transaction: Transaction { content, proof }, next_hop, hop_budget, proof: hop_proof })
+        Ok(Self { content, proof })
     }
 }
 
@@ -187,7 +209,7 @@ impl Content {
     fn encoded_len(&self) -> usize {
         let kind = match self.kind {
             Kind::Whole => 0,
-            Kind::Chunk { .. } => 4 + 4 + 32 + 8,
+            Kind::Chunk { .. } => CHUNK_FIELDS,
         };
         Self::FIXED_LEN + kind + self.data.len()
     }
@@ -243,7 +265,7 @@ impl Proof {
 /// The keys that a frame has named so far. Taking a key costs more than the rest of decoding, and on a direct link
 /// most keys of a frame stand in it twice: the next hop is the destination, the hop's keys are the origin's.
 #[derive(Default)]
-struct Keys {
+pub(super) struct Keys {
     known: [Option<Did>; 6],
 }
 

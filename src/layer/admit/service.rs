@@ -14,8 +14,10 @@ use crate::{
         AdmissionError, Outcome, Refusal, Verified,
         boundary::{BoundaryRefusal, Request},
         dispatch::Turn,
+        reassembly::ChunkRefusal,
         window::{ForkEvidence, Verdict},
     },
+    message::Kind,
     storage::commit::Ticket,
 };
 
@@ -72,6 +74,10 @@ struct Staged {
 
 impl Staged {
     fn stage(shared: &Arc<Shared>, verified: Verified) -> Result<Self, Refusal> {
+        // Only an original takes its sequence (law L2.8), however the steps were stacked.
+        if verified.content().kind != Kind::Whole {
+            return Err(Refusal::Chunk(ChunkRefusal::NotJoined));
+        }
         // The window is for the destination alone (law L5.4), however the steps were stacked.
         if verified.destination() != shared.local {
             return Err(Refusal::NoRoute { destination: verified.destination() });

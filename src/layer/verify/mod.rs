@@ -13,6 +13,7 @@ mod delegations;
 mod future;
 mod judge;
 mod layer;
+mod original;
 mod service;
 mod verified;
 

@@ -45,17 +45,7 @@ where
         let (peer, length) = (arrival.peer, arrival.bytes.len());
         match judge(rules, known, arrival, clock.wall()) {
             Ok(mut verified) => {
-                let content = verified.content();
-                verified.span = tracing::debug_span!(
-                    "transaction",
-                    origin = %verified.origin(),
-                    destination = %verified.destination(),
-                    class = verified.class().label(),
-                    incarnation = content.incarnation.0,
-                    sequence = content.sequence,
-                    digest = %verified.digest(),
-                    %peer,
-                );
+                verified.trace();
                 Either::Right(self.inner.call(verified))
             }
             Err(refusal) => {

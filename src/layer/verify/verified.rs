@@ -19,6 +19,7 @@ pub struct Verified {
     pub(super) origin: Did,
     pub(super) class: Class,
     pub(super) namespace: Option<Range<usize>>,
+    pub(super) head: usize,
     pub(super) digest: TransactionDigest,
     pub(super) peer: PeerId,
     pub(super) peer_did: Did,
@@ -111,6 +112,26 @@ impl Verified {
         self.read_at
     }
 
+    /// How many first bytes of the data its class was derived from; of a chunk, where its slice begins.
+    pub(in crate::layer) const fn head(&self) -> usize {
+        self.head
+    }
+
+    /// Begins the span that it is traced in along its way.
+    pub(super) fn trace(&mut self) {
+        let content = self.content();
+        self.span = tracing::debug_span!(
+            "transaction",
+            origin = %self.origin(),
+            destination = %self.destination(),
+            class = self.class().label(),
+            incarnation = content.incarnation.0,
+            sequence = content.sequence,
+            digest = %self.digest(),
+            peer = %self.peer(),
+        );
+    }
+
     /// The span that it is traced in along its way.
     pub(in crate::layer) fn span(&self) -> tracing::Span {
         self.span.clone()
@@ -119,6 +140,11 @@ impl Verified {
     /// Its frame's place in its lane's credit, to be kept by who goes on with it.
     pub(in crate::layer) const fn take_credit(&mut self) -> Option<CreditGuard> {
         self.credit.take()
+    }
+
+    /// Has `credit` travel with it from now on.
+    pub(in crate::layer) fn set_credit(&mut self, credit: CreditGuard) {
+        self.credit = Some(credit);
     }
 
     pub(in crate::layer) fn into_parts(self) -> Parts {
