@@ -2,6 +2,7 @@
 //! relays, routers and origins that do not. Whatever these do, a destination dispatches each transaction at most once,
 //! and a way beside theirs loses nothing.
 
+mod chunks;
 mod cycle;
 #[path = "../layer/engine.rs"]
 #[allow(dead_code, reason = "the fixture's, which uses it for nodes without a network")]
