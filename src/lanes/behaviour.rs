@@ -343,6 +343,7 @@ impl NetworkBehaviour for Behaviour {
                     self.addresses.add(peer_id, address.clone());
                 }
                 self.receiving.connected(&peer_id);
+                self.shared.set_connected(&peer_id, true);
                 let peer = self.peer(peer_id);
                 peer.connections.push(connection_id);
                 peer.dialling.take_if(|dialling| *dialling == connection_id);
@@ -356,6 +357,7 @@ impl NetworkBehaviour for Behaviour {
                 }
                 if remaining_established == 0 {
                     self.receiving.disconnected(&peer_id);
+                    self.shared.set_connected(&peer_id, false);
                 }
                 self.ensure(peer_id);
             }

@@ -123,8 +123,9 @@ impl Config {
         self
     }
 
-    /// How many peers may have frames waiting at once; a send to one more is refused, and a forward to one more than half
-    /// as many, so that strangers who have frames forwarded anywhere never shut out what this node sends itself.
+    /// How many peers may have frames waiting at once; a send to one more is refused. A forward to a peer that is not
+    /// connected is refused past half as many, so that strangers, who have frames forwarded wherever they say, shut out
+    /// neither what this node sends itself nor what it forwards to the peers that it is connected to.
     pub fn peer_bound(mut self, peers: usize) -> Self {
         self.limits.peers = peers;
         self

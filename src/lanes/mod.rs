@@ -58,6 +58,7 @@ mod backoff;
 mod behaviour;
 mod chunking;
 mod config;
+mod connected;
 mod control;
 mod credit;
 mod event;
@@ -81,6 +82,7 @@ mod writer;
 
 pub use behaviour::Behaviour;
 pub use config::{Config, DEFAULT_CREDIT, DEFAULT_PROTOCOL, OUTBOUND_LANE_WINDOW};
+pub use connected::ConnectedRouter;
 pub use event::{Direction, Event, LinkEnd, Violation};
 pub use handler::Handler;
 pub use incoming::{Inbound, Incoming};

@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 use tower::Service;
 
 use super::{
+    connected::ConnectedRouter,
     parts::Message,
     passage::Stream,
     queue::{Terms, Traffic},
@@ -65,6 +66,11 @@ impl Outbound {
     /// The future's, [`SendRefused`]. Dropped before it is ready, it takes the frame out of the line.
     pub fn send(&self, frame: Frame) -> Sending {
         self.begin(frame)
+    }
+
+    /// A router by which only peers that this node is connected to are reached.
+    pub fn connected(&self) -> ConnectedRouter {
+        ConnectedRouter::new(Arc::clone(&self.shared))
     }
 
     /// Accepts nothing new, waits at most `bound` until everything accepted has settled, then ends what has not: what

@@ -20,7 +20,7 @@ pub enum LossReason {
     /// The link that it was in flight on ended.
     LinkClosed,
     /// Its time to be written was over while the peer was connected; or it was written, and its life was over before
-    /// the peer took it over.
+    /// the peer took it over. For a forwarded one that was written, its life ends with the delivery bound.
     Expired,
     /// The peer does not speak the protocol.
     Unsupported,

@@ -89,6 +89,8 @@ struct State {
     routes: Routes<Stream, PeerId>,
     /// The links that write, by peer.
     links: HashMap<PeerId, Arc<AtomicWaker>>,
+    /// The peers that the swarm is connected to.
+    connected: HashSet<PeerId>,
     /// Peers with work and no link, for the behaviour to look at.
     wanting: HashSet<PeerId>,
     /// The deadline that the behaviour's timer is set to, or will be.
@@ -102,6 +104,7 @@ impl Shared {
             queues: Queues::new(config.limits),
             routes: Routes::new(),
             links: HashMap::new(),
+            connected: HashSet::new(),
             wanting: HashSet::new(),
             armed: None,
             phase: Phase::Open,
@@ -123,8 +126,8 @@ impl Shared {
             item.settle.abandon();
             return Asked::Shutdown;
         }
-        let shut_out = !state.queues.has_work(peer) && state.queues.peer_count() >= self.peer_bound(&item);
-        if shut_out {
+        let known = state.queues.has_work(peer) || state.connected.contains(peer);
+        if !known && state.queues.peer_count() >= self.peer_bound(&item) {
             drop(state);
             item.settle.abandon();
             return Asked::PeersFull;
@@ -164,8 +167,9 @@ impl Shared {
         }
     }
 
-    /// How many peers anything may wait for when `item` is to wait for one more. What is forwarded leaves half of them to
-    /// what this node sends of its own: it goes wherever strangers say, and they could name any number of nodes.
+    /// How many peers anything may wait for when `item` is to wait for one more that is not connected. What is forwarded
+    /// leaves half of them to what this node sends of its own and to the peers that it is connected to: it goes wherever
+    /// strangers say, and they could name any number of nodes.
     pub(crate) fn peer_bound(&self, item: &Item) -> usize {
         let peers = self.config.limits.peers;
         if item.settle.is_forward() { peers.div_ceil(2) } else { peers }
@@ -258,15 +262,33 @@ impl Shared {
         Taken { closed: false, ready, work }
     }
 
-    /// When the life of an item that is now written is over: it may be credited until then (law L3.7). That is no
-    /// earlier than it had to be written by, which for a forwarded one is long before.
+    /// Until when an item that is now written may be credited: its life's end (law L3.7), but for a forwarded one the
+    /// delivery bound, which it also had to be written within. Until then it holds a credit of the channel that it came
+    /// on, with everything behind it there, and keeps its stream to its next hop: neither is for that hop to take.
     pub(crate) fn until(&self, item: &Item, now: Duration) -> Duration {
+        if item.settle.is_forward() {
+            return item.deadline;
+        }
         let left = item.payload.transaction.content.expires_at().saturating_sub(self.clock.wall());
         item.deadline.max(now.saturating_add(Duration::from_millis(left)))
     }
 
     pub(crate) fn has_work(&self, peer: &PeerId) -> bool {
         self.lock().queues.has_work(peer)
+    }
+
+    /// The swarm is connected to `peer`, or is not any more.
+    pub(crate) fn set_connected(&self, peer: &PeerId, connected: bool) {
+        let mut state = self.lock();
+        if connected {
+            state.connected.insert(*peer);
+        } else {
+            state.connected.remove(peer);
+        }
+    }
+
+    pub(crate) fn is_connected(&self, peer: &PeerId) -> bool {
+        self.lock().connected.contains(peer)
     }
 
     /// From now on a link takes what is queued for `peer`; it is woken by `waker`.

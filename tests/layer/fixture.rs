@@ -2,7 +2,8 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex},
+    hash::Hash,
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -21,10 +22,8 @@ use admit_one::{
     storage::commit::{CommitConfig, GroupCommit},
 };
 use bytes::Bytes;
-use metrics_util::{
-    MetricKind,
-    debugging::{DebugValue, DebuggingRecorder, Snapshotter},
-};
+use metrics::Key;
+use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 
 use crate::engine::MockEngine;
 
@@ -196,6 +195,8 @@ pub fn refused<R: std::fmt::Debug>(answer: Answer<R>) -> Refusal {
 /// Counters of this thread, while it lives.
 pub struct Counters {
     snapshotter: Snapshotter,
+    /// What was counted and not looked at yet, since a snapshot sets every counter back.
+    kept: Mutex<Vec<(Key, u64)>>,
     _guard: metrics::LocalRecorderGuard<'static>,
 }
 
@@ -204,38 +205,47 @@ impl Counters {
         // Leaked, since the guard borrows it: a test's process is short.
         let recorder = Box::leak(Box::new(DebuggingRecorder::new()));
         let snapshotter = recorder.snapshotter();
-        Self { snapshotter, _guard: metrics::set_default_local_recorder(recorder) }
+        Self { snapshotter, kept: Mutex::default(), _guard: metrics::set_default_local_recorder(recorder) }
     }
 
-    /// What `name` counted since the last look, by the value of `label`. Looking sets all counters back.
+    /// What `name` counted since it was last looked at, by the value of `label`.
     pub fn take(&self, name: &str, label: &str) -> HashMap<String, u64> {
-        let counted = self.take_all(label).into_iter().filter(|((of, _), _)| of == name);
-        counted.map(|((_, value), count)| (value, count)).collect()
+        sum(self.kept().extract_if(.., |(key, _)| key.name() == name).map(|(key, count)| (labelled(&key, label), count)))
     }
 
-    /// What every counter counted since the last look, by its name and the value of `label`.
+    /// What every counter counted since it was last looked at, by its name and the value of `label`.
     pub fn take_all(&self, label: &str) -> HashMap<(String, String), u64> {
-        let mut sums = HashMap::new();
-        for (key, _, _, value) in self.snapshotter.snapshot().into_vec() {
-            let of = key.key().labels().find(|of| of.key() == label).map(|of| of.value().to_owned());
-            if let (MetricKind::Counter, DebugValue::Counter(count @ 1..)) = (key.kind(), value) {
-                *sums.entry((key.key().name().to_owned(), of.unwrap_or_default())).or_default() += count;
-            }
-        }
-        sums
+        let named = |(key, count): (Key, u64)| ((key.name().to_owned(), labelled(&key, label)), count);
+        sum(self.kept().drain(..).map(named))
     }
 
-    /// What all counters counted since the last look, by name.
+    /// What all counters counted since they were last looked at, by name.
     pub fn totals(&self) -> HashMap<String, u64> {
-        self.snapshotter.snapshot().into_vec().into_iter().fold(HashMap::new(), |mut sums, (key, _, _, value)| {
-            if let DebugValue::Counter(count) = value {
-                *sums.entry(key.key().name().to_owned()).or_default() += count;
-            }
-            sums
-        })
+        sum(self.kept().drain(..).map(|(key, count)| (key.name().to_owned(), count)))
+    }
+
+    /// What was counted and not looked at. Reading the recorder sets its counters back.
+    fn kept(&self) -> MutexGuard<'_, Vec<(Key, u64)>> {
+        let mut kept = self.kept.lock().expect("no panic in here");
+        kept.extend(self.snapshotter.snapshot().into_vec().into_iter().filter_map(|(key, _, _, value)| match value {
+            DebugValue::Counter(count) if count > 0 => Some((key.key().clone(), count)),
+            _ => None,
+        }));
+        kept
     }
 
     pub fn refusals(&self) -> HashMap<String, u64> {
         self.take("admit_one_refusals_total", "reason")
     }
+}
+
+fn labelled(key: &Key, label: &str) -> String {
+    key.labels().find(|of| of.key() == label).map(|of| of.value().to_owned()).unwrap_or_default()
+}
+
+fn sum<K: Eq + Hash>(counted: impl Iterator<Item = (K, u64)>) -> HashMap<K, u64> {
+    counted.fold(HashMap::new(), |mut sums, (key, count)| {
+        *sums.entry(key).or_default() += count;
+        sums
+    })
 }

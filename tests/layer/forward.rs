@@ -1,8 +1,12 @@
 //! What is for another node goes on, in order, under this node's own hop proof, and leaves the window alone.
 
 use std::{
+    collections::BTreeMap,
     num::NonZeroU32,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     task::{Context, Poll},
     time::Duration,
 };
@@ -29,10 +33,11 @@ use crate::{
 
 const CHANNEL: Option<Channel> = Some(Channel { index: 2, pool: 4 });
 
-/// A mock of the outbound side: it keeps what it is given, and a test lets it be busy or fail.
+/// A mock of the outbound side: it keeps what it is given, in the order of the calls, and a test lets it be busy or fail.
 #[derive(Debug, Clone)]
 struct MockOutbound {
-    frames: Arc<Mutex<Vec<Frame>>>,
+    calls: Arc<AtomicUsize>,
+    frames: Arc<Mutex<BTreeMap<usize, Frame>>>,
     state: Arc<watch::Sender<State>>,
     ready: bool,
 }
@@ -46,7 +51,12 @@ enum State {
 
 impl MockOutbound {
     fn new() -> Self {
-        Self { frames: Arc::default(), state: Arc::new(watch::Sender::new(State::Open)), ready: false }
+        Self {
+            calls: Arc::default(),
+            frames: Arc::default(),
+            state: Arc::new(watch::Sender::new(State::Open)),
+            ready: false,
+        }
     }
 
     fn set(&self, state: State) {
@@ -54,7 +64,7 @@ impl MockOutbound {
     }
 
     fn take(&self) -> Vec<Frame> {
-        std::mem::take(&mut self.frames.lock().expect("no panic in here"))
+        std::mem::take(&mut *self.frames.lock().expect("no panic in here")).into_values().collect()
     }
 }
 
@@ -71,12 +81,13 @@ impl Service<Frame> for MockOutbound {
     fn call(&mut self, frame: Frame) -> Self::Future {
         assert!(std::mem::take(&mut self.ready), "an outbound side that was not polled ready was called");
         let (frames, state) = (Arc::clone(&self.frames), Arc::clone(&self.state));
+        let place = self.calls.fetch_add(1, Ordering::Relaxed);
         Box::pin(async move {
             let mut state = state.subscribe();
             if *state.wait_for(|state| *state != State::Busy).await.expect("the sender lives") == State::Failing {
                 return Err("not connected");
             }
-            frames.lock().expect("no panic in here").push(frame);
+            frames.lock().expect("no panic in here").insert(place, frame);
             Ok(())
         })
     }
@@ -280,6 +291,26 @@ async fn l3_9_a_forward_that_is_not_taken_within_the_delivery_bound_is_dropped_a
 }
 
 #[tokio::test(start_paused = true)]
+async fn l3_9_a_forward_whose_time_is_over_is_refused_as_such_even_if_the_outbound_side_says_so_first() {
+    let mut relay = Relay::start().await;
+    let layer = relay.layer();
+    let mut refusal_after = async |ttl: u64, passed: Duration| {
+        relay.outbound.set(State::Busy);
+        let mut content = relay.origin.content(relay.destination.did(), b"\x02hello");
+        content.ttl = ttl;
+        let payload = relay.origin.sign(content, relay.node.did(), 3);
+        let call = tokio::spawn(relay.call(&layer, relay.origin.arrival(&payload)));
+        settle().await;
+        relay.node.clock.advance(passed);
+        relay.outbound.set(State::Failing);
+        refused(call.await.expect("no panic")).label()
+    };
+    assert_eq!(refusal_after(60_000, DELIVERY_BOUND - Duration::from_millis(1)).await, "forward_failed");
+    assert_eq!(refusal_after(60_000, DELIVERY_BOUND).await, "forward_queue_full");
+    assert_eq!(refusal_after(4_000, Duration::from_secs(4)).await, "expired");
+}
+
+#[tokio::test(start_paused = true)]
 async fn l3_9_what_waited_counts_and_so_does_the_end_of_its_life() {
     let mut relay = Relay::start().await;
     let layer = relay.layer();
@@ -333,7 +364,7 @@ async fn an_outbound_side_that_refuses_is_a_refusal_of_its_own() {
 #[derive(Debug)]
 struct Remote {
     key: KeySigner,
-    asked: std::sync::atomic::AtomicUsize,
+    asked: AtomicUsize,
     answers: watch::Sender<bool>,
 }
 
@@ -343,7 +374,7 @@ impl Signer for Remote {
     }
 
     fn sign(&self, message: [u8; 32]) -> BoxFuture<'_, Result<Signature, SignError>> {
-        let first = self.asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0;
+        let first = self.asked.fetch_add(1, Ordering::Relaxed) == 0;
         Box::pin(async move {
             if first {
                 let mut answers = self.answers.subscribe();
