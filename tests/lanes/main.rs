@@ -1,13 +1,17 @@
 //! Lanes between real swarms over loopback, on TCP with Noise and Yamux and on QUIC.
 
 mod hostile;
+mod keep_alive;
 mod links;
 mod loss;
+mod metered;
 mod order;
 mod origin;
+mod pools;
 mod reroute;
 mod reroute_failure;
 mod serve;
+mod stalls;
 mod support;
 
 /// Each test on both transports.
