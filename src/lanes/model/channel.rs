@@ -210,9 +210,15 @@ impl Model for Channel {
 
 #[test]
 fn l3_4_every_interleaving_keeps_window_and_credit_and_settles_everything() {
-    for (advertised, window, frames, floor) in
-        [(1, 1, 6, 20), (2, 3, 7, 100), (3, 2, 7, 100), (3, 3, 7, 100), (4, 4, 7, 100), (32, 5, 6, 100)]
-    {
+    for (advertised, window, frames, floor) in [
+        (1, 1, 12, 45),
+        (2, 3, 12, 3_500),
+        (3, 2, 12, 3_500),
+        (3, 3, 12, 16_000),
+        (4, 4, 12, 33_000),
+        (6, 6, 10, 17_000),
+        (32, 5, 12, 50_000),
+    ] {
         let name = format!("channel, credit {advertised}, window {window}, {frames} frames");
         holds(&name, Channel { frames, advertised, window, rule: Rule::Kept }, floor);
     }

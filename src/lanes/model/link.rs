@@ -182,13 +182,13 @@ impl Model for Link {
 fn l3_5_every_interleaving_serves_all_lanes_but_those_of_a_stalled_channel() {
     let link = Link { pool: 4, frames: [0; 4], window: 1, advertised: 3, stalled: None, waits_in_turn: false };
     for (pool, window, stalled, frames, floor) in [
-        (4, 1, None, [2, 2, 2, 2], 5_000),
-        (4, 1, Some(1), [6, 3, 2, 2], 2_000),
-        (4, 1, Some(0), [3, 2, 2, 2], 1_000),
-        (4, 2, None, [3, 3, 1, 1], 1_000),
-        (3, 1, Some(2), [6, 2, 3, 2], 500),
-        (2, 2, Some(1), [3, 2, 3, 2], 500),
-        (2, 2, Some(0), [2, 3, 2, 3], 500),
+        (4, 1, None, [2, 2, 2, 2], 7_000),
+        (4, 1, Some(1), [6, 3, 2, 2], 6_000),
+        (4, 1, Some(0), [3, 2, 2, 2], 1_500),
+        (4, 2, None, [3, 3, 1, 1], 10_000),
+        (3, 1, Some(2), [6, 2, 3, 2], 1_500),
+        (2, 2, Some(1), [3, 2, 3, 2], 400),
+        (2, 2, Some(0), [2, 3, 2, 3], 100),
         (1, 2, None, [6, 2, 2, 2], 50),
     ] {
         let name = format!("link, pool {pool}, window {window}, stalled {stalled:?}, frames {frames:?}");
