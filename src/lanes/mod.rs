@@ -48,10 +48,17 @@
 //! `docs/wire-lanes.md`. It needs nothing to be set, and an `AdmissionLayer` around the handler at the other end.
 //!
 //! **Metrics.** `admit_one_sends_total{class, outcome}`, `admit_one_lane_violations_total{violation}`,
-//! `admit_one_lane_oversize_frames_total`, `admit_one_lane_superseded_frames_total`, `admit_one_serve_errors_total`. Of
-//! references, each counted where it is decided: `admit_one_link_bytes_saved_total` by who sends;
-//! `admit_one_link_table_hits_total`, `admit_one_link_table_misses_total`, `admit_one_link_grants_total`,
-//! `admit_one_link_disclaims_total` and `admit_one_link_control_dropped_total` (what could not be said) by who receives.
+//! `admit_one_lane_oversize_frames_total`, `admit_one_lane_superseded_frames_total`, `admit_one_serve_errors_total`;
+//! a gauge `admit_one_lane_depth{class}`, how many frames wait to be written to all peers, those in line and set aside
+//! included; a histogram `admit_one_lane_credit_wait_seconds{class}`, how long a link's lane had frames and waited for
+//! its window or credit, one value each time that a frame ended such a wait. Of references, each counted where it is
+//! decided: `admit_one_link_bytes_saved_total` by who sends; `admit_one_link_table_hits_total`,
+//! `admit_one_link_table_misses_total`, `admit_one_link_grants_total`, `admit_one_link_disclaims_total` and
+//! `admit_one_link_control_dropped_total` (what could not be said) by who receives.
+//!
+//! **Keep-alive.** A connection is kept while a frame is queued for its link or in flight on it, or came in on it and is
+//! not taken over. Otherwise the swarm's idle timeout closes it, open lanes or not. That timeout has to be longer than
+//! the way to the peer and back: a receiver that closes at once takes the last credits with it.
 
 mod activity;
 mod backoff;
@@ -65,6 +72,9 @@ mod event;
 mod framing;
 mod handler;
 mod incoming;
+mod meters;
+#[cfg(test)]
+mod model;
 mod origin;
 mod outbound;
 mod parts;

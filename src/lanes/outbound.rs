@@ -125,7 +125,9 @@ impl Outbound {
 
     /// Opens a message in room taken before, to be written `within`. `None` where it is lost already.
     pub(crate) fn begin_in(&self, room: Room, class: Class, within: Duration) -> (Option<Message>, Settlement) {
-        let (ending, settlement) = Ending::new(class, None, &self.shared.outstanding);
+        let (mut ending, settlement) = Ending::new(class, None, &self.shared.outstanding);
+        // Its frames are counted, each by itself.
+        ending.leaves_its_lane();
         let deadline = self.shared.clock.monotonic().saturating_add(within);
         (room.begin(deadline, ending), settlement)
     }

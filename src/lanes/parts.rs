@@ -20,6 +20,7 @@ use libp2p::PeerId;
 use tokio::sync::{Notify, futures::Notified};
 
 use super::{
+    meters::Depth,
     settlement::{Ending, LossReason, Settle},
     shared::{Item, Shared},
 };
@@ -61,6 +62,8 @@ pub(crate) struct Message {
 pub(crate) struct Part {
     parts: Arc<Parts>,
     settled: bool,
+    /// Until it is taken to be written.
+    depth: Option<Depth>,
 }
 
 impl Parts {
@@ -149,7 +152,8 @@ impl Message {
         let Frame { payload, class, .. } = frame;
         let bytes = payload.encoded_len();
         self.parts.tally().unsettled += 1;
-        let settle = Settle::Part(Part { parts: Arc::clone(&self.parts), settled: false });
+        let depth = Some(Depth::of(class));
+        let settle = Settle::Part(Part { parts: Arc::clone(&self.parts), settled: false, depth });
         shared.append(&self.parts, Item { payload, class, bytes, deadline: self.parts.deadline, settle });
     }
 
@@ -182,6 +186,11 @@ impl Part {
     pub(crate) fn popped(&self) {
         self.parts.tally().popped = true;
         self.parts.changed.notify_one();
+    }
+
+    /// It was taken off its lane, to be written.
+    pub(crate) fn leaves_its_lane(&mut self) {
+        self.depth = None;
     }
 
     pub(crate) fn being_written(&self) {

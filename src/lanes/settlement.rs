@@ -10,7 +10,7 @@ use std::{
 
 use tokio::sync::{Notify, oneshot};
 
-use super::{parts::Part, passage::Passage};
+use super::{meters::Depth, parts::Part, passage::Passage};
 use crate::{link::CreditGuard, message::Class};
 
 /// Why a send was lost. Nothing is sent again.
@@ -128,6 +128,14 @@ impl Settle {
         }
     }
 
+    /// It was taken off its lane, to be written.
+    pub(crate) fn leaves_its_lane(&mut self) {
+        match self {
+            Settle::Alone(ending) => ending.leaves_its_lane(),
+            Settle::Part(part) => part.leaves_its_lane(),
+        }
+    }
+
     /// From now on its bytes may be on their way.
     pub(crate) fn being_written(&mut self) {
         match self {
@@ -200,6 +208,8 @@ pub(crate) struct Ending {
     /// The inbound copy's credit, of a forwarded frame: given back when this send settles, either way (law L3.4).
     inbound: Option<CreditGuard>,
     passage: Option<Passage>,
+    /// Until it is taken to be written.
+    depth: Option<Depth>,
     outstanding: Arc<Outstanding>,
 }
 
@@ -212,14 +222,20 @@ impl Ending {
         let (answer, settlement) = oneshot::channel();
         outstanding.count.fetch_add(1, Ordering::AcqRel);
         let outstanding = Arc::clone(outstanding);
+        let (passage, depth) = (None, Some(Depth::of(class)));
         let ending =
-            Self { answer: Some(answer), class, fate: Fate::NeverWritten, inbound, passage: None, outstanding };
+            Self { answer: Some(answer), class, fate: Fate::NeverWritten, inbound, passage, depth, outstanding };
         (ending, Settlement(settlement))
     }
 
     /// From now on its stream knows of it.
     pub(crate) fn holds(&mut self, passage: Passage) {
         self.passage = Some(passage);
+    }
+
+    /// It was taken off its lane, to be written.
+    pub(crate) fn leaves_its_lane(&mut self) {
+        self.depth = None;
     }
 
     /// From now on its bytes may be on their way.

@@ -36,6 +36,7 @@ use super::{
     credit::{CreditAhead, Spending},
     event::Violation,
     framing::{Answer, Hello, Replies, Reply, put_frame},
+    meters::{CreditWaits, credit_waits},
     references::References,
     report::{Report, WriterEnd},
     scheduler::{LANES, Ready, Scheduler},
@@ -98,6 +99,7 @@ pub(crate) struct Writer {
     opened: bool,
     announced: bool,
     taken: Vec<Item>,
+    waits: CreditWaits,
     /// Set no later than when the first of the sends in flight is past its life.
     overdue: Option<(Duration, BoxFuture<'static, ()>)>,
 }
@@ -183,6 +185,7 @@ impl Writer {
             opened: false,
             announced: false,
             taken: Vec::new(),
+            waits: CreditWaits::default(),
             overdue: None,
         }
     }
@@ -344,12 +347,14 @@ impl Writer {
 
     /// Takes frames off the queues, and asks for the channels that others wait for.
     fn take(&mut self, context: &mut Context<'_>) -> Result<bool, WriterEnd> {
-        let Self { scheduler, channels, references, shared, peer, taken, overdue, .. } = self;
+        let Self { scheduler, channels, shared, peer, taken, .. } = self;
         let mut picking = Picking { scheduler, channels, planned: [0; LANES] };
         let lanes = shared.take(peer, &mut picking, taken);
         if lanes.closed {
             return Err(WriterEnd::Shutdown);
         }
+        self.meter(lanes.ready);
+        let Self { channels, references, shared, taken, overdue, .. } = self;
         let (mut moved, mut broken) = (!taken.is_empty(), None);
         // Its first poll is in the next round, which follows since something moved.
         let now = if moved { shared.clock.monotonic() } else { Duration::ZERO };
@@ -391,6 +396,20 @@ impl Writer {
             self.busy = Some(self.wires.activity.busy());
         }
         Ok(moved)
+    }
+
+    /// Meters the lanes that wait for credit, after frames were taken and with `ready` still there.
+    fn meter(&mut self, ready: Ready) {
+        let held_up: Ready = std::array::from_fn(|lane| {
+            let channel = self.channels.get(lane % self.channels.len()).map(|link| &link.state);
+            let spent = |open: &Open| open.credit.as_ref().is_some_and(|credit| !credit.may_write());
+            ready.get(lane) == Some(&true) && matches!(channel, Some(State::Open(open)) if spent(open))
+        });
+        if self.waits.is_empty() && !held_up.contains(&true) {
+            return;
+        }
+        let took = std::array::from_fn(|lane| self.taken.iter().any(|item| usize::from(item.class.lane()) == lane));
+        credit_waits(self.waits.turn(held_up, took, self.shared.clock.monotonic()));
     }
 
     /// Settles what is in flight past its life.
@@ -506,6 +525,7 @@ impl Open {
         channel: u8,
         references: &mut References,
     ) -> Result<(), FrameTooLarge> {
+        item.settle.leaves_its_lane();
         references.choose(&mut item.payload, FrameName { channel, number: self.frames });
         self.frames += 1;
         let frame = item.payload.encode(usize::MAX)?;

@@ -2,14 +2,18 @@
 
 mod chunks;
 mod hostile;
+mod keep_alive;
 mod links;
 mod loss;
+mod metered;
 mod order;
 mod origin;
+mod pools;
 mod references;
 mod reroute;
 mod reroute_failure;
 mod serve;
+mod stalls;
 mod support;
 
 /// Each test on both transports.
