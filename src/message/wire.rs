@@ -138,6 +138,19 @@ impl Payload {
         let transaction = Transaction::decode(frame, &mut keys)?;
         Ok(Self { transaction, next_hop, hop_budget, proof: hop_proof })
     }
+
+    /// What a frame's two slots refer by, the hop's first, found without decoding the frame: a few comparisons, and
+    /// nothing is allocated. Total: any bytes give an answer, and that of a frame that decodes is what decoding gives.
+    pub(crate) fn references(frame: &[u8]) -> [Option<DelegationDigest>; 2] {
+        const HOPS_SLOT: usize = MARKER.len() + Did::LEN + 1;
+        let mut rest = match frame.get(HOPS_SLOT..) {
+            Some(rest) if frame.starts_with(&MARKER) => rest,
+            _ => return [None; 2],
+        };
+        let Some(hop) = skip_proof(&mut rest) else { return [None; 2] };
+        let origin = skip_content(&mut rest).and_then(|()| skip_proof(&mut rest)).flatten();
+        [hop, origin]
+    }
 }
 
 impl Transaction {
@@ -199,19 +212,6 @@ impl Transaction {
         }
         let content = Content { destination, tx_id, incarnation, sequence, issued_at, ttl, kind, data };
         Ok(Self { content, proof })
-    }
-
-    /// What a frame's two slots refer by, the hop's first, found without decoding the frame: a few comparisons, and
-    /// nothing is allocated. Total: any bytes give an answer, and that of a frame that decodes is what decoding gives.
-    pub(crate) fn references(frame: &[u8]) -> [Option<DelegationDigest>; 2] {
-        const HOPS_SLOT: usize = MARKER.len() + Did::LEN + 1;
-        let mut rest = match frame.get(HOPS_SLOT..) {
-            Some(rest) if frame.starts_with(&MARKER) => rest,
-            _ => return [None; 2],
-        };
-        let Some(hop) = skip_proof(&mut rest) else { return [None; 2] };
-        let origin = skip_content(&mut rest).and_then(|()| skip_proof(&mut rest)).flatten();
-        [hop, origin]
     }
 }
 
