@@ -10,7 +10,10 @@ use std::{
 
 use admit_one::{
     clock::Clock,
-    layer::{Admitted, Outcome, Refusal, reassembly::ReassemblyConfig},
+    layer::{
+        Admitted, Outcome, Refusal,
+        reassembly::{CHUNK_OVERHEAD, MESSAGE_OVERHEAD, ReassemblyConfig},
+    },
     link::{Arrival, Channel, LinkId},
     message::{Class, Content, FRAME_LIMIT, Kind, MESSAGE_LIMIT, Payload, TransactionDigest},
     storage::Table,
@@ -293,9 +296,9 @@ async fn bound(config: ReassemblyConfig, taken: usize, label: &str) {
 #[tokio::test]
 async fn l2_8_each_bound_refuses_by_its_name() {
     let wide = ReassemblyConfig::default();
-    // A first chunk takes somewhat more than 1,200 bytes.
-    bound(ReassemblyConfig { link_bytes: 3_000, ..wide }, 2, "reassembly_link_bytes").await;
-    bound(ReassemblyConfig { bytes: 3_000, ..wide }, 2, "reassembly_bytes").await;
+    // A first chunk takes somewhat more than 2,200 bytes.
+    bound(ReassemblyConfig { link_bytes: 5_000, ..wide }, 2, "reassembly_link_bytes").await;
+    bound(ReassemblyConfig { bytes: 5_000, ..wide }, 2, "reassembly_bytes").await;
     bound(ReassemblyConfig { link_messages: 2, ..wide }, 2, "reassembly_link_messages").await;
     bound(ReassemblyConfig { messages: 2, ..wide }, 2, "reassembly_messages").await;
     bound(ReassemblyConfig { link_ids: 2, ..wide }, 2, "reassembly_link_ids").await;
@@ -306,7 +309,7 @@ async fn l2_8_each_bound_refuses_by_its_name() {
 async fn l2_8_a_message_is_accounted_until_its_handler_is_done_with_it() {
     let mut pair = Pair::start().await;
     let (handler, control) = Gated::new();
-    let config = ReassemblyConfig { link_messages: 8, link_bytes: 3_000, ..ReassemblyConfig::default() };
+    let config = ReassemblyConfig { link_bytes: 4_000, ..ReassemblyConfig::default() };
     let mut service = pair.node.layer().reassembly(config).build().layer(handler);
     let (content, chunks) = pair.message();
     let (last, first) = chunks.split_last().expect("many");
@@ -407,7 +410,11 @@ async fn l2_8_a_flood_of_first_chunks_holds_no_more_than_the_bounds_and_an_hones
         let arrival = Arrival { link: LinkId::of(id), ..flood.arrival(&payload) };
         refusals += usize::from(flooded.call(arrival).await.is_err());
     }
-    assert_eq!(refusals, 100 - 40_000 / (1_024 + 1 + 96 + 99), "a new connection gains it nothing");
+    assert_eq!(
+        refusals,
+        100 - 40_000 / (MESSAGE_OVERHEAD + 1 + CHUNK_OVERHEAD + 99),
+        "a new connection gains it nothing"
+    );
     let mut service = layer.layer(service_fn(accept));
     let (_, chunks) = pair.message();
     let (last, first) = chunks.split_last().expect("many");

@@ -70,7 +70,7 @@ pub use self::{
 pub const CHUNK_OVERHEAD: usize = 96;
 
 /// Bytes accounted for each message that a link brings, beside its head and its chunks.
-pub const MESSAGE_OVERHEAD: usize = 1_024;
+pub const MESSAGE_OVERHEAD: usize = 2_048;
 
 /// How much of messages in chunks a node holds. A *link* here is all connections of one peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

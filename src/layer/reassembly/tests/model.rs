@@ -194,14 +194,14 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             Step::Chunk { id, index, peer, changed, renamed }
         }),
         2 => (0..200_000_u64).prop_map(Step::Pass),
-        1 => (-200_000..200_000_i64).prop_map(Step::WallStep),
+        1 => (-200_000..200_000_i64).prop_map(Step::Jump),
         3 => Just(Step::LetGo),
     ];
     prop::collection::vec(step, 1..250)
 }
 
 fn configs() -> impl Strategy<Value = ReassemblyConfig> {
-    (2_000..9_000_usize, 4_000..20_000_usize, 1..5_usize, 2..9_usize, 2..7_usize, 4..16_usize).prop_map(
+    (3_000..14_000_usize, 5_000..30_000_usize, 1..5_usize, 2..9_usize, 2..7_usize, 4..16_usize).prop_map(
         |(link_bytes, bytes, link_messages, messages, link_ids, ids)| ReassemblyConfig {
             link_bytes,
             bytes,
