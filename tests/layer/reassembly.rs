@@ -373,8 +373,8 @@ async fn l2_8_chunks_of_another_class_are_refused_on_this_ones_lane() {
 async fn l2_8_without_the_reassembly_step_no_chunk_is_admitted() {
     let mut pair = Pair::start().await;
     let counters = Counters::record();
-    let (verify, forward, _, admit) = pair.node.layer().build().into_steps();
-    let mut service = verify.layer(forward.layer(admit.layer(service_fn(accept))));
+    let (resolve, verify, forward, _, admit) = pair.node.layer().build().into_steps();
+    let mut service = resolve.layer(verify.layer(forward.layer(admit.layer(service_fn(accept)))));
     let (_, chunks) = pair.message();
     assert_eq!(refused(service.call(pair.arrival(&chunks[0])).await).label(), "chunk_not_joined");
     assert_eq!(counters.refusals(), HashMap::from([("chunk_not_joined".into(), 1)]));
@@ -384,8 +384,8 @@ async fn l2_8_without_the_reassembly_step_no_chunk_is_admitted() {
 #[tokio::test]
 async fn l5_4_without_the_forward_step_a_chunk_for_another_node_is_not_gathered() {
     let mut pair = Pair::start().await;
-    let (verify, _, reassembly, admit) = pair.node.layer().build().into_steps();
-    let mut service = verify.layer(reassembly.layer(admit.layer(service_fn(accept))));
+    let (resolve, verify, _, reassembly, admit) = pair.node.layer().build().into_steps();
+    let mut service = resolve.layer(verify.layer(reassembly.layer(admit.layer(service_fn(accept)))));
     let elsewhere = Sender::new(&pair.node.clock).origin();
     let mut content = pair.origin.content(elsewhere, DATA);
     content.issued_at = pair.node.clock.wall();
