@@ -6,6 +6,7 @@ use super::{
     admit::{Admit, AdmitLayer},
     boundary::Admission,
     forward::{Forward, ForwardLayer, Forwarding, NoForward},
+    report::{Report, ReportLayer},
     verify::{Rules, Verify, VerifyLayer},
 };
 use crate::{
@@ -13,7 +14,7 @@ use crate::{
     message::{Classifier, FRAME_LIMIT, NetworkId, TagClassifier},
 };
 
-/// The whole way in: [`Verify`], then [`Forward`], then [`Admit`], around a handler.
+/// The whole way in: [`Report`], then [`Verify`], then [`Forward`], then [`Admit`], around a handler.
 ///
 /// The service it makes is a `tower::Service<Arrival>` that answers [`Outcome`](super::Outcome), and is always
 /// ready. Its clones, and the services of one layer's clones, share one boundary, one order of turns and one memory
@@ -137,7 +138,8 @@ impl<F> AdmissionLayerBuilder<F> {
 }
 
 impl<F> AdmissionLayer<F> {
-    /// Its three steps, for who has something to put between them: outermost first.
+    /// Its three steps, for who has something to put between them: outermost first, to be wrapped in a
+    /// [`ReportLayer`].
     pub fn into_steps(self) -> (VerifyLayer, ForwardLayer<F>, AdmitLayer) {
         (self.verify, self.forward, self.admit)
     }
@@ -150,10 +152,10 @@ impl<F> Clone for AdmissionLayer<F> {
 }
 
 impl<H, F> Layer<H> for AdmissionLayer<F> {
-    type Service = Verify<Forward<Admit<H>, F>>;
+    type Service = Report<Verify<Forward<Admit<H>, F>>>;
 
     fn layer(&self, handler: H) -> Self::Service {
-        self.verify.layer(self.forward.layer(self.admit.layer(handler)))
+        ReportLayer.layer(self.verify.layer(self.forward.layer(self.admit.layer(handler))))
     }
 }
 

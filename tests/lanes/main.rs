@@ -1,10 +1,14 @@
 //! Lanes between real swarms over loopback, on TCP with Noise and Yamux and on QUIC.
 
+mod events;
+mod forced;
 mod hostile;
 mod links;
 mod loss;
 mod order;
 mod origin;
+mod proxy;
+mod reconnect;
 mod reroute;
 mod reroute_failure;
 mod serve;
