@@ -8,4 +8,5 @@ mod fixture;
 mod forward;
 mod handler;
 mod lanes;
+mod link_end;
 mod replay;
