@@ -193,13 +193,9 @@ impl NetworkBehaviour for Behaviour {
             FromSwarm::DialFailure(DialFailure { peer_id: Some(peer_id), error, connection_id }) => {
                 self.dial_failed(peer_id, connection_id, error);
             }
-            FromSwarm::NewExternalAddrOfPeer(new) => {
-                // What the cache makes of dial failures, forgetting an address for good, is not wanted here: a peer
-                // that restarts is at its old address again.
-                if self.addresses.on_swarm_event(&event) {
-                    self.found(new.peer_id);
-                }
-            }
+            // What the cache makes of dial failures, forgetting an address for good, is not wanted here: a peer that
+            // restarts is at its old address again.
+            FromSwarm::NewExternalAddrOfPeer(new) if self.addresses.on_swarm_event(&event) => self.found(new.peer_id),
             _ => {}
         }
     }

@@ -203,6 +203,8 @@ impl<C, T: Token> Link<C, T> {
 
 #[cfg(test)]
 mod tests {
+    use std::rc::Rc;
+
     use super::*;
 
     type Small = Registry<u8, char, u32>;
@@ -211,6 +213,12 @@ mod tests {
     impl Token for u32 {
         fn is_over(&self) -> bool {
             self.is_multiple_of(2)
+        }
+    }
+
+    impl Token for Rc<()> {
+        fn is_over(&self) -> bool {
+            Rc::strong_count(self) == 1
         }
     }
 
@@ -340,15 +348,10 @@ mod tests {
 
     #[test]
     fn who_left_nothing_is_forgotten_late_within_the_bound() {
-        let mut registry: Registry<usize, char, std::rc::Rc<()>> = Registry::new();
-        impl Token for std::rc::Rc<()> {
-            fn is_over(&self) -> bool {
-                std::rc::Rc::strong_count(self) == 1
-            }
-        }
+        let mut registry: Registry<usize, char, Rc<()>> = Registry::new();
         let mut held = std::collections::VecDeque::new();
         for peer in 0..1_000 {
-            let token = std::rc::Rc::new(());
+            let token = Rc::new(());
             registry.open(&peer, 'a', hello(1, 0, 4), token.clone()).unwrap();
             registry.disconnected(&peer);
             registry.close(&peer, 'a', hello(1, 0, 4), None);
