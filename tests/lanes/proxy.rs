@@ -1,7 +1,7 @@
 //! A way to a node that can be cut without either end being told, as by a middlebox that forgets.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, hash_map::Entry},
     net::SocketAddr,
     sync::{
         Arc,
@@ -93,10 +93,10 @@ async fn datagrams(near: Arc<UdpSocket>, target: SocketAddr, cut: Arc<AtomicBool
         if cut.load(Ordering::SeqCst) {
             continue;
         }
-        if !ways.contains_key(&from) {
+        if let Entry::Vacant(way) = ways.entry(from) {
             let far = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
             far.connect(target).await.unwrap();
-            ways.insert(from, Arc::clone(&far));
+            way.insert(Arc::clone(&far));
             let (near, cut) = (Arc::clone(&near), Arc::clone(&cut));
             tokio::spawn(async move {
                 let mut bytes = vec![0; 64 * 1024];
