@@ -242,7 +242,7 @@ async fn l3_8_peers_that_dial_each_other_at_once_lose_nothing(transport: Transpo
 
 /// A node that asks early whether a connection answers.
 async fn impatient(transport: Transport) -> Node {
-    let config = Config::default().silence(Duration::from_secs(1)).pauses(Duration::from_millis(20), LIFE);
+    let config = Config::default().silence(Duration::from_secs(2)).pauses(Duration::from_millis(20), LIFE);
     Node::with(transport, Options { config, ..Options::default() }).await
 }
 
@@ -292,7 +292,7 @@ async fn l3_8_a_peer_whose_only_connection_went_silent_is_dialled_again(transpor
 }
 
 async fn l3_8_a_link_whose_receiver_is_slow_is_not_moved(transport: Transport) {
-    let config = Config::default().silence(Duration::from_millis(400));
+    let config = Config::default().silence(Duration::from_millis(1_500));
     let mut sender = Node::with(transport, Options { config, ..Options::default() }).await;
     let mut receiver = Node::start(transport).await;
     sender.know(&receiver);
@@ -314,7 +314,7 @@ async fn l3_8_a_link_whose_receiver_is_slow_is_not_moved(transport: Transport) {
         })
         .await;
     // Long enough for several questions. Nothing is waited for here but that nothing happens.
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    tokio::time::sleep(Duration::from_secs(4)).await;
     assert_eq!(poll!(&mut settlements[0]), std::task::Poll::Pending);
     drop(held);
     assert_eq!(in_time(join_all(settlements)).await, [Ok(()); 8]);
