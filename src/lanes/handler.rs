@@ -36,8 +36,9 @@ use crate::task;
 /// again is no way past its credit (law L3.4).
 pub(crate) const INBOUND_CHANNELS: usize = 2 * LANES;
 
-/// Asked for as if it were a channel, it asks whether the connection answers: see [`silence`](super::silence).
-pub(crate) const QUESTION: u8 = u8::MAX;
+/// Asked for as if it were a channel, it asks whether the connection answers: see [`silence`](super::silence). Never
+/// written anywhere.
+pub(crate) const QUESTION: u8 = u8::MAX - 1;
 
 /// A link is to write on this connection.
 #[derive(Debug)]
