@@ -141,6 +141,20 @@ pub enum Violation {
         /// What came with it.
         value: u64,
     },
+    /// It said something on the control substream that is no control frame (law L4.7).
+    #[error("a control frame of kind {kind}")]
+    BadControl {
+        /// The kind.
+        kind: u8,
+    },
+    /// It sent more control frames than two for each frame that this node wrote on the link (law L4.7).
+    #[error("{count} control frames on a link on which {written} frames were written")]
+    ControlAhead {
+        /// How many control frames it sent.
+        count: u64,
+        /// How many frames were written.
+        written: u64,
+    },
 }
 
 impl Violation {
@@ -159,6 +173,8 @@ impl Violation {
             Violation::TooManyChannels { .. } => "too_many_channels",
             Violation::CreditAhead { .. } => "credit_ahead",
             Violation::BadAnswer { .. } => "bad_answer",
+            Violation::BadControl { .. } => "bad_control",
+            Violation::ControlAhead { .. } => "control_ahead",
         }
     }
 }

@@ -31,10 +31,10 @@ use super::{
 };
 use crate::task;
 
-/// How many inbound substreams of the protocol a connection may have at once: a pool, and its successor while the old
-/// one's end is on its way. One that ended counts as long as a frame of it is not taken over, so that opening a channel
+/// How many inbound substreams of the protocol a connection may have at once: a pool and its control substream, and their
+/// successors while the old ones' end is on its way. One that ended counts as long as a frame of it is not taken over, so that opening a channel
 /// again is no way past its credit (law L3.4).
-pub(crate) const INBOUND_CHANNELS: usize = 2 * LANES;
+pub(crate) const INBOUND_CHANNELS: usize = 2 * (LANES + 1);
 
 /// Asked for as if it were a channel, it asks whether the connection answers: see [`silence`](super::silence). Never
 /// written anywhere.

@@ -47,8 +47,9 @@ use crate::{
 /// How many links a peer can begin in a millisecond before their numbers run ahead of the clock.
 const NUMBERS_PER_MS: u64 = 1 << 16;
 
-/// What is on its way between a link's task and the handler at once: a channel each, and a question.
-const REQUESTS: usize = LANES + 1;
+/// What is on its way between a link's task and the handler at once: a channel each, the control
+/// substream, and a question.
+const REQUESTS: usize = LANES + 2;
 
 #[derive(Debug)]
 pub(super) struct Peer {

@@ -37,24 +37,33 @@
 //!
 //! **How it is made.** The pure cores are `scheduler`, `credit`, `queue`, `routes`, `registry`, `framing`, `silence`,
 //! `refusals` and `backoff`; each says in its head what its state, transitions and failures are. Around them, `behaviour`,
-//! `links` and `handler` only decide and negotiate, inside the swarm; `writer` (one task a link outward) and `reader` (one task an inbound channel) move the
-//! frames beside it. The bytes are in `docs/wire-lanes.md`.
+//! `links` and `handler` only decide and negotiate, inside the swarm; `writer` (one task a link outward, with
+//! `references`) and `reader` (one task an inbound channel, and `control` for what is said back about delegations) move
+//! the frames beside it. The bytes are in `docs/wire-lanes.md`.
 //!
 //! **What a node hears.** [`Event`]s of its behaviour: links opened and closed with the reason, peers that broke the
 //! protocol, and a sample of what was refused of a peer's frames (law L13.3). [`Outbound::health`] says what waits.
 //!
 //! **Memory.** Outward at most the common bound of [`Config::common_bound`] and one frame more in each lane, and in
 //! each channel of a link a window of frames. What waits for room or for its stream is held by its caller, or counts
-//! against the credit that it came in under. Inward, for each connection, at most 8 substreams, each with its credit of
-//! frames of the frame limit, one more that is being read, and 16 KiB to read into.
+//! against the credit that it came in under. Inward, for each connection, at most 10 substreams, each with its credit of
+//! frames of the frame limit, one more that is being read, and 16 KiB to read into; and for each link at most 128
+//! delegations and 128 control frames, some 40 KB.
+//!
+//! **References.** On a link a delegation is carried once, and named by its digest from then on (law L4); see
+//! `docs/wire-lanes.md`. It needs nothing to be set, and an `AdmissionLayer` around the handler at the other end.
 //!
 //! **Metrics.** `admit_one_sends_total{class, outcome}`, `admit_one_lane_violations_total{violation}`,
-//! `admit_one_lane_oversize_frames_total`, `admit_one_lane_superseded_frames_total`, `admit_one_serve_errors_total`.
+//! `admit_one_lane_oversize_frames_total`, `admit_one_lane_superseded_frames_total`, `admit_one_serve_errors_total`. Of
+//! references, each counted where it is decided: `admit_one_link_bytes_saved_total` by who sends;
+//! `admit_one_link_table_hits_total`, `admit_one_link_table_misses_total`, `admit_one_link_grants_total`,
+//! `admit_one_link_disclaims_total` and `admit_one_link_control_dropped_total` (what could not be said) by who receives.
 
 mod activity;
 mod backoff;
 mod behaviour;
 mod config;
+mod control;
 mod credit;
 mod event;
 mod framing;
@@ -67,6 +76,7 @@ mod outbound;
 mod passage;
 mod queue;
 mod reader;
+mod references;
 mod refusals;
 mod registry;
 mod report;

@@ -22,6 +22,7 @@ use tokio::sync::{mpsc, watch};
 use super::{
     activity::{Activity, Busy},
     config::Config,
+    control,
     credit::Granting,
     event::{Direction, Event, LinkEnd, Violation},
     framing::{Answer, Framed, Frames, Hello},
@@ -32,7 +33,10 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    link::{Arrival, CreditGuard, Feedback, LinkId},
+    link::{
+        Arrival, CreditGuard, Feedback, LinkId,
+        references::{FrameName, ReceiverEnd},
+    },
     task::within,
 };
 
@@ -50,7 +54,7 @@ const READS_PER_TURN: usize = 32;
 pub(crate) struct Receiving {
     config: Config,
     clock: Arc<dyn Clock>,
-    registry: Mutex<Registry<PeerId, LinkId, Weak<Channel>>>,
+    registry: Mutex<Registry<PeerId, LinkId, Weak<Channel>, Arc<ReceiverEnd>>>,
     incoming: mpsc::Sender<Inbound>,
     reports: mpsc::Sender<Report>,
 }
@@ -228,12 +232,18 @@ impl Receiving {
             }
         }
         let hello = Hello::decode(hello);
+        if hello.is_control() {
+            return self.control(stream, source, hello, opening, gone).await;
+        }
         let index = hello.channel.index;
-        let opened = self.registry().open(&source.peer, source.link, hello, Arc::downgrade(&channel));
+        let fresh = || Arc::new(ReceiverEnd::new(Arc::clone(&self.clock)));
+        let token = Arc::downgrade(&channel);
+        let opened = self.registry().open(&source.peer, source.link, hello, token, fresh);
         match opened {
-            Ok(Opened { first, superseded, replaced }) => {
+            Ok(Opened { first, superseded, ended, shared: references, replaced }) => {
                 let registered = Registered { receiving: self, source, hello };
-                replaced.iter().filter_map(Weak::upgrade).for_each(|old| old.supersede());
+                ended.iter().filter_map(Weak::upgrade).for_each(|old| old.supersede());
+                replaced.into_iter().for_each(|references| references.end());
                 if let Some(link) = superseded {
                     self.closed(source.peer, link, LinkEnd::Superseded).await;
                 }
@@ -243,7 +253,7 @@ impl Receiving {
                 }
                 let ended = tokio::select! {
                     _ = gone.changed() => Ok(()),
-                    ended = self.carry(stream, source, &channel, hello, opening) => ended,
+                    ended = self.carry(stream, source, &channel, references, hello, opening) => ended,
                 };
                 if let Some(reason) = registered.close(ended.err()) {
                     self.closed(source.peer, source.link, reason).await;
@@ -262,12 +272,49 @@ impl Receiving {
         }
     }
 
+    /// Answers a control substream, and writes what there is to say of delegations until it ends.
+    async fn control(
+        &self,
+        mut stream: Stream,
+        source: Source,
+        hello: Hello,
+        opening: Busy,
+        mut gone: watch::Receiver<()>,
+    ) -> Result<(), Violation> {
+        let opened = self.registry().control(&source.peer, source.link, hello);
+        let references = match opened {
+            Ok(references) => references,
+            Err(Unopened::Superseded { greatest }) => {
+                self.answer(&mut stream, Answer::Superseded { greatest }).await;
+                return Ok(());
+            }
+            Err(Unopened::AlreadyOpen) => {
+                self.answer(&mut stream, Answer::AlreadyOpen).await;
+                return Err(Violation::AlreadyOpen { channel: Hello::CONTROL });
+            }
+            Err(Unopened::UnknownChannel) => {
+                return Err(Violation::UnknownChannel { index: Hello::CONTROL, pool: hello.channel.pool });
+            }
+        };
+        self.answer(&mut stream, Answer::Control).await;
+        drop(opening);
+        tokio::select! {
+            _ = gone.changed() => {}
+            why = control::carry(stream, &references) => {
+                tracing::debug!(peer = %source.peer, %why, "a control substream ended");
+            }
+        }
+        references.mute();
+        Ok(())
+    }
+
     /// Hands the channel over, answers, and carries its frames until it ends.
     async fn carry(
         &self,
         mut stream: Stream,
         source: Source,
         channel: &Arc<Channel>,
+        references: Arc<ReceiverEnd>,
         hello: Hello,
         opening: Busy,
     ) -> Result<(), Violation> {
@@ -286,6 +333,7 @@ impl Receiving {
             source,
             hello,
             channel: Arc::clone(channel),
+            references,
             arrivals,
             frames: Frames::new(self.config.frame_limit),
             buffer: vec![0; READ_BYTES].into_boxed_slice(),
@@ -319,7 +367,7 @@ impl Receiving {
         let _ = self.reports.send(report).await;
     }
 
-    fn registry(&self) -> MutexGuard<'_, Registry<PeerId, LinkId, Weak<Channel>>> {
+    fn registry(&self) -> MutexGuard<'_, Registry<PeerId, LinkId, Weak<Channel>, Arc<ReceiverEnd>>> {
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -348,6 +396,7 @@ struct Carrying<'a> {
     source: Source,
     hello: Hello,
     channel: Arc<Channel>,
+    references: Arc<ReceiverEnd>,
     arrivals: mpsc::Sender<Arrival>,
     frames: Frames,
     buffer: Box<[u8]>,
@@ -413,13 +462,16 @@ impl Carrying<'_> {
                 owner.taken(frame);
                 drop(busy);
             });
+            let read_at = self.clock.monotonic();
+            let references = self.references.read(FrameName { channel, number: frame }, &bytes, read_at);
             let arrival = Arrival {
                 peer: self.source.peer,
                 link: self.source.link,
                 channel: Some(self.hello.channel),
                 bytes,
-                read_at: Some(self.clock.monotonic()),
+                read_at: Some(read_at),
                 credit: Some(credit),
+                references: Some(references),
                 feedback: Some(Arc::clone(&self.channel) as Arc<dyn Feedback>),
             };
             match self.arrivals.try_send(arrival) {

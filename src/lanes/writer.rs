@@ -1,7 +1,8 @@
 //! One link outward: a task that takes frames off its peer's lanes, writes them, and reads the credits that come back.
 //!
 //! **State.** One entry a channel of the pool: closed (perhaps until a pause is over), being opened by the handler, or
-//! open with its unanswered hello or its credit, its bytes to write, and its sends in flight, oldest first.
+//! open with its unanswered hello or its credit, its bytes to write, and its sends in flight, oldest first. Beside them
+//! the link's references, which choose how the slots of a frame are written when it is (law L4.1).
 //!
 //! **Transitions.** Every turn, in this order and until nothing moves: what the handler opened or could not; answers
 //! and credits; frames off the queues in the scheduler's order, for channels whose window, credit and buffer leave
@@ -39,6 +40,7 @@ use super::{
     event::Violation,
     framing::{Answer, Hello, Replies, Reply, put_frame},
     handler::QUESTION,
+    references::References,
     report::{Report, WriterEnd},
     scheduler::{LANES, Ready, Scheduler},
     settlement::{LossReason, Settle},
@@ -47,7 +49,7 @@ use super::{
 };
 use crate::{
     BoxFuture,
-    link::Channel,
+    link::{Channel, references::FrameName},
     message::{Class, FrameTooLarge},
     task::sleep,
 };
@@ -101,6 +103,7 @@ pub(crate) struct Writer {
     busy: Option<Busy>,
     scheduler: Scheduler,
     channels: Vec<Link>,
+    references: References,
     opened: bool,
     announced: bool,
     silence: Silence,
@@ -130,6 +133,8 @@ struct Open {
     /// The hello's time; gone once it is answered.
     unanswered: Option<BoxFuture<'static, ()>>,
     credit: Option<Spending>,
+    /// How many frames were put into `out` ever.
+    frames: u64,
     out: BytesMut,
     unflushed: bool,
     /// Bytes put into `out` ever, and bytes of it ever written.
@@ -183,6 +188,7 @@ impl Writer {
         let silence = Silence::new(shared.config.silence, shared.clock.monotonic());
         // It was started because there is work.
         let busy = Some(wires.activity.busy());
+        let references = References::new(Arc::clone(&shared.clock));
         Self {
             peer,
             number,
@@ -193,6 +199,7 @@ impl Writer {
             busy,
             scheduler: Scheduler::new(),
             channels,
+            references,
             opened: false,
             announced: false,
             silence,
@@ -254,6 +261,10 @@ impl Writer {
             if self.wires.standing.is_to_leave() && self.silence.is_silent() {
                 return Poll::Ready(Said::End(WriterEnd::Silent));
             }
+            match self.references.poll(context) {
+                Ok(told) => moved |= told,
+                Err(end) => return Poll::Ready(Said::End(end)),
+            }
             self.expire(context);
             match self.take(context) {
                 Ok(took) => moved |= took,
@@ -296,6 +307,10 @@ impl Writer {
                 continue;
             }
             let (pool, place) = (self.shared.config.pool, usize::from(channel));
+            if channel == Hello::CONTROL {
+                self.references.negotiated(stream.ok(), Hello::control(pool, self.number));
+                continue;
+            }
             let Some(link) = self.channels.get_mut(place).filter(|link| matches!(link.state, State::Asked)) else {
                 continue;
             };
@@ -383,6 +398,11 @@ impl Writer {
                         return Step::End(WriterEnd::Superseded { greatest });
                     }
                     Ok(Reply::Answer(Answer::AlreadyOpen)) => return Step::Failed(ChannelEnd::AlreadyOpen),
+                    // It is no control substream.
+                    Ok(Reply::Answer(Answer::Control)) => {
+                        let violation = Violation::BadAnswer { channel, kind: Answer::CONTROL, value: 0 };
+                        return Step::End(WriterEnd::Violation(violation));
+                    }
                     Ok(Reply::Credit(count)) => match open.credited(count) {
                         Ok(()) => {}
                         Err(CreditAhead { count, written }) => {
@@ -407,7 +427,7 @@ impl Writer {
 
     /// Takes frames off the queues, and asks for the channels that others wait for.
     fn take(&mut self, context: &mut Context<'_>) -> Result<bool, WriterEnd> {
-        let Self { scheduler, channels, shared, peer, taken, overdue, .. } = self;
+        let Self { scheduler, channels, references, shared, peer, taken, overdue, .. } = self;
         let mut picking = Picking { scheduler, channels, planned: [0; LANES] };
         let lanes = shared.take(peer, &mut picking, taken);
         if lanes.closed {
@@ -422,12 +442,15 @@ impl Writer {
             if overdue.as_ref().is_none_or(|(at, _)| until < *at) {
                 *overdue = Some((until, sleep(until.saturating_sub(now))));
             }
-            if let Some(Link { state: State::Open(open), .. }) = channels.get_mut(place)
-                && let Err(too_large) = open.put(item, until)
+            if let Some(Link { state: State::Open(open), index, .. }) = channels.get_mut(place)
+                && let Err(too_large) = open.put(item, until, *index, references)
             {
                 broken = Some((place, too_large));
             }
         }
+        // Like a channel's, this request has room unless the handler is gone.
+        moved |= self.references.ask(|| self.wires.requests.try_send(Hello::CONTROL).is_ok());
+        let channels = &mut self.channels;
         for (lane, _) in lanes.ready.iter().enumerate().filter(|(_, ready)| **ready) {
             let place = lane % channels.len();
             let Some(link) = channels.get_mut(place) else { continue };
@@ -486,6 +509,9 @@ impl Writer {
         tracing::debug!(peer = %self.peer, channel = link.index, reason, "a channel ended");
         let pause = link.backoff.failed();
         if let State::Open(open) = std::mem::replace(&mut link.state, State::Closed { pause: Some(sleep(pause)) }) {
+            if open.frames > 0 {
+                self.references.channel_ended(link.index);
+            }
             open.lose(LossReason::LinkClosed);
         }
         // The pause has to be polled to wake this task.
@@ -542,6 +568,7 @@ impl Open {
             replies: Replies::new(),
             unanswered: Some(sleep(ANSWER_WITHIN)),
             credit: None,
+            frames: 0,
             out: BytesMut::from(hello.encode().as_slice()),
             unflushed: false,
             put: Hello::LEN as u64,
@@ -555,7 +582,15 @@ impl Open {
     }
 
     /// Encodes a frame behind those that are to be written.
-    fn put(&mut self, item: Item, until: Duration) -> Result<(), FrameTooLarge> {
+    fn put(
+        &mut self,
+        mut item: Item,
+        until: Duration,
+        channel: u8,
+        references: &mut References,
+    ) -> Result<(), FrameTooLarge> {
+        references.choose(&mut item.payload, FrameName { channel, number: self.frames });
+        self.frames += 1;
         let frame = item.payload.encode(usize::MAX)?;
         let before = self.out.len();
         put_frame(&frame, &mut self.out);

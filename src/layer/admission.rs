@@ -7,6 +7,7 @@ use super::{
     boundary::Admission,
     forward::{Forward, ForwardLayer, Forwarding, NoForward},
     report::{Report, ReportLayer},
+    resolve::{Resolve, ResolveLayer},
     verify::{Rules, Verify, VerifyLayer},
 };
 use crate::{
@@ -14,7 +15,7 @@ use crate::{
     message::{Classifier, FRAME_LIMIT, NetworkId, TagClassifier},
 };
 
-/// The whole way in: [`Report`], then [`Verify`], then [`Forward`], then [`Admit`], around a handler.
+/// The whole way in: [`Report`], then [`Resolve`], then [`Verify`], then [`Forward`], then [`Admit`], around a handler.
 ///
 /// The service it makes is a `tower::Service<Arrival>` that answers [`Outcome`](super::Outcome), and is always
 /// ready. Its clones, and the services of one layer's clones, share one boundary, one order of turns and one memory
@@ -42,6 +43,7 @@ use crate::{
 /// ```
 #[derive(Debug)]
 pub struct AdmissionLayer<F = NoForward> {
+    resolve: ResolveLayer,
     verify: VerifyLayer,
     forward: ForwardLayer<F>,
     admit: AdmitLayer,
@@ -127,9 +129,9 @@ impl<F> AdmissionLayerBuilder<F> {
             classifier: self.classifier,
             sigma: self.admission.config().sigma,
             greatest_ttl: self.admission.config().greatest_ttl,
-            frame_limit: self.frame_limit,
         };
         AdmissionLayer {
+            resolve: ResolveLayer::new(self.frame_limit),
             verify: VerifyLayer::new(rules, Arc::clone(&clock)),
             forward: ForwardLayer::new(self.local, clock, self.forwarding),
             admit: AdmitLayer::new(self.local, self.admission, self.concurrency, self.evidence),
@@ -138,24 +140,30 @@ impl<F> AdmissionLayerBuilder<F> {
 }
 
 impl<F> AdmissionLayer<F> {
-    /// Its three steps, for who has something to put between them: outermost first, to be wrapped in a
+    /// Its four steps, for who has something to put between them: outermost first, to be wrapped in a
     /// [`ReportLayer`].
-    pub fn into_steps(self) -> (VerifyLayer, ForwardLayer<F>, AdmitLayer) {
-        (self.verify, self.forward, self.admit)
+    pub fn into_steps(self) -> (ResolveLayer, VerifyLayer, ForwardLayer<F>, AdmitLayer) {
+        (self.resolve, self.verify, self.forward, self.admit)
     }
 }
 
 impl<F> Clone for AdmissionLayer<F> {
     fn clone(&self) -> Self {
-        Self { verify: self.verify.clone(), forward: self.forward.clone(), admit: self.admit.clone() }
+        Self {
+            resolve: self.resolve.clone(),
+            verify: self.verify.clone(),
+            forward: self.forward.clone(),
+            admit: self.admit.clone(),
+        }
     }
 }
 
 impl<H, F> Layer<H> for AdmissionLayer<F> {
-    type Service = Report<Verify<Forward<Admit<H>, F>>>;
+    type Service = Report<Resolve<Verify<Forward<Admit<H>, F>>>>;
 
     fn layer(&self, handler: H) -> Self::Service {
-        ReportLayer.layer(self.verify.layer(self.forward.layer(self.admit.layer(handler))))
+        let verify = self.verify.layer(self.forward.layer(self.admit.layer(handler)));
+        ReportLayer.layer(self.resolve.layer(verify))
     }
 }
 

@@ -1,8 +1,8 @@
 //! In: the steps between a frame and an application's handler, as tower layers.
 //!
 //! ```text
-//! Arrival → verify → Verified → forward ─ for another node → Service<Frame>
-//!                                  └───── for this one → admit → Admitted → the handler
+//! Arrival → resolve → Resolved → verify → Verified → forward ─ for another node → Service<Frame>
+//!                                                       └───── for this one → admit → Admitted → the handler
 //! ```
 //!
 //! [`AdmissionLayer`] is the whole way, a `tower::Layer` around a handler `Service<Admitted>`; each step is a layer of
@@ -25,6 +25,7 @@ pub mod forward;
 mod outcome;
 mod refusal;
 pub mod report;
+pub mod resolve;
 pub mod verify;
 pub mod window;
 
@@ -32,4 +33,5 @@ pub use admission::{AdmissionLayer, AdmissionLayerBuilder};
 pub use admit::Admitted;
 pub use outcome::{AdmissionError, Outcome};
 pub use refusal::{Refusal, Signatory};
+pub use resolve::Resolved;
 pub use verify::Verified;

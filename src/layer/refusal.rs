@@ -69,6 +69,14 @@ pub enum Refusal {
         /// The reference.
         digest: DelegationDigest,
     },
+    /// A proof names its key by a reference on a transport that carries none (law L4.8).
+    #[error("the {whose}'s delegation {digest:?} is named by a reference where nothing resolves any: carry it inline")]
+    ReferenceOutsideLink {
+        /// Whose.
+        whose: Signatory,
+        /// The reference.
+        digest: DelegationDigest,
+    },
     /// Neither the hop's key nor its delegator is the key of the connection (law L2.5).
     #[error("the hop {hop} is not the connection's peer {peer}: a node may send only under its own name")]
     HopNotPeer {
@@ -292,6 +300,7 @@ impl Refusal {
             Refusal::PeerNotEd25519 { .. } => "peer_not_ed25519",
             Refusal::NotNextHop { .. } => "not_next_hop",
             Refusal::UnresolvedReference { .. } => "unresolved_reference",
+            Refusal::ReferenceOutsideLink { .. } => "reference_outside_link",
             Refusal::HopNotPeer { .. } => "hop_not_peer",
             Refusal::Chunk => "chunk",
             Refusal::Unclassified(_) => "unclassified",

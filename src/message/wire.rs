@@ -178,16 +178,56 @@ impl Payload {
         let content = Content { destination, tx_id, incarnation, sequence, issued_at, ttl, kind, data };
         Ok(Self { transaction: Transaction { content, proof }, next_hop, hop_budget, proof: hop_proof })
     }
+
+    /// What a frame's two slots refer by, the hop's first, found without decoding the frame: a few comparisons, and
+    /// nothing is allocated. Total: any bytes give an answer, and that of a frame that decodes is what decoding gives.
+    pub(crate) fn references(frame: &[u8]) -> [Option<DelegationDigest>; 2] {
+        const HOPS_SLOT: usize = MARKER.len() + Did::LEN + 1;
+        let mut rest = match frame.get(HOPS_SLOT..) {
+            Some(rest) if frame.starts_with(&MARKER) => rest,
+            _ => return [None; 2],
+        };
+        let Some(hop) = skip_proof(&mut rest) else { return [None; 2] };
+        let origin = skip_content(&mut rest).and_then(|()| skip_proof(&mut rest)).flatten();
+        [hop, origin]
+    }
+}
+
+/// Skips a proof, and says what its slot refers by if it does. `None` where there is no proof.
+fn skip_proof(rest: &mut &[u8]) -> Option<Option<DelegationDigest>> {
+    let (&tag, slot) = rest.split_first()?;
+    let (length, reference) = match tag {
+        OWN => (Did::LEN, None),
+        INLINE => (Delegation::LEN, None),
+        DIGEST => (32, slot.first_chunk().map(|digest| DelegationDigest(*digest))),
+        _ => return None,
+    };
+    *rest = slot.get(length + Signature::LEN..)?;
+    Some(reference)
+}
+
+/// Skips what stands between the two proofs.
+fn skip_content(rest: &mut &[u8]) -> Option<()> {
+    let (&tag, kind) = rest.get(Content::FIXED_LEN - 1..)?.split_first()?;
+    *rest = match tag {
+        WHOLE => kind,
+        CHUNK => kind.get(Content::CHUNK_LEN..)?,
+        _ => return None,
+    };
+    Some(())
 }
 
 impl Content {
     /// Encoded bytes of a whole transaction's content, without its data and the data's length.
     const FIXED_LEN: usize = Did::LEN + 16 + 4 * 8 + 1;
 
+    /// What a chunk's content has beside.
+    const CHUNK_LEN: usize = 4 + 4 + 32 + 8;
+
     fn encoded_len(&self) -> usize {
         let kind = match self.kind {
             Kind::Whole => 0,
-            Kind::Chunk { .. } => 4 + 4 + 32 + 8,
+            Kind::Chunk { .. } => Self::CHUNK_LEN,
         };
         Self::FIXED_LEN + kind + self.data.len()
     }
@@ -280,4 +320,83 @@ fn u32(frame: &mut Bytes, field: &'static str) -> Result<u32, DecodeError> {
 
 fn u64(frame: &mut Bytes, field: &'static str) -> Result<u64, DecodeError> {
     frame.try_get_u64().map_err(|_| DecodeError::Truncated { field })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::{prelude::*, sample::Index};
+
+    use super::*;
+    use crate::identity::KeySigner;
+
+    fn slot(of: u8) -> Slot {
+        let (account, device) = (KeySigner::from_secret(&[1; 32]).unwrap(), KeySigner::from_secret(&[2; 32]).unwrap());
+        match of {
+            0 => Slot::Own(account.key()),
+            1 => Slot::Inline(Arc::new(account.delegate(device.key(), 1, 2))),
+            of => Slot::Digest(DelegationDigest([of; 32])),
+        }
+    }
+
+    fn payload(hop: u8, origin: u8, chunk: bool, data: usize) -> Payload {
+        let (key, original) = (KeySigner::from_secret(&[1; 32]).unwrap().key(), TransactionDigest([3; 32]));
+        let kind = if chunk { Kind::Chunk { index: 1, count: 2, original, length: 9 } } else { Kind::Whole };
+        let content = Content {
+            destination: key,
+            tx_id: TxId([0; 16]),
+            incarnation: Incarnation(1),
+            sequence: 1,
+            issued_at: 1,
+            ttl: 1,
+            kind,
+            data: vec![7; data].into(),
+        };
+        let proof = |of| Proof { slot: slot(of), signature: Signature([of; 64]) };
+        let transaction = Transaction { content, proof: proof(origin) };
+        Payload { transaction, next_hop: key, hop_budget: 0, proof: proof(hop) }
+    }
+
+    fn reference(slot: &Slot) -> Option<DelegationDigest> {
+        match slot {
+            Slot::Digest(digest) => Some(*digest),
+            Slot::Own(_) | Slot::Inline(_) => None,
+        }
+    }
+
+    proptest! {
+        /// Law L4.5: what a look at a frame's slots finds is what decoding the frame finds, whatever was done to it, and
+        /// looking at bytes that are no frame harms nobody.
+        #[test]
+        fn l4_5_references_are_found_where_decoding_finds_them(
+            (hop, origin) in (0..5_u8, 0..5_u8),
+            (chunk, data) in (any::<bool>(), 0..40_usize),
+            flips in prop::collection::vec((any::<Index>(), any::<u8>()), 0..4),
+            cut in prop::option::of(any::<Index>()),
+        ) {
+            let payload = payload(hop, origin, chunk, data);
+            let mut bytes = payload.encode(FRAME_LIMIT).unwrap().to_vec();
+            let expected = [&payload.proof.slot, &payload.transaction.proof.slot].map(reference);
+            prop_assert_eq!(Payload::references(&bytes), expected);
+            for (place, byte) in flips {
+                let place = place.index(bytes.len());
+                bytes[place] = byte;
+            }
+            if let Some(cut) = cut {
+                bytes.truncate(cut.index(bytes.len() + 1));
+            }
+            let found = Payload::references(&bytes);
+            if let Ok(decoded) = Payload::decode(bytes.into(), FRAME_LIMIT) {
+                let expected = [&decoded.proof.slot, &decoded.transaction.proof.slot].map(reference);
+                prop_assert_eq!(found, expected);
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_looked_at_without_a_panic(mut bytes in prop::collection::vec(0..3_u8, 0..600)) {
+            Payload::references(&bytes);
+            let marked = bytes.len().min(MARKER.len());
+            bytes[..marked].copy_from_slice(&MARKER[..marked]);
+            Payload::references(&bytes);
+        }
+    }
 }

@@ -9,6 +9,7 @@ mod order;
 mod origin;
 mod proxy;
 mod reconnect;
+mod references;
 mod reroute;
 mod reroute_failure;
 mod serve;

@@ -47,12 +47,12 @@ const CASES: &[(&str, &str, Case)] = &[
         peer: KeySigner::generate().key().to_peer_id(),
         ..good(from, to)
     }),
-    ("a reference as the hop's slot", "unresolved_reference", |from, to| {
+    ("a reference as the hop's slot", "reference_outside_link", |from, to| {
         let mut payload = from.next(to.did(), DATA);
         payload.proof.slot = Slot::Digest(DelegationDigest([1; 32]));
         from.arrival(&payload)
     }),
-    ("a reference as the origin's slot", "unresolved_reference", |from, to| {
+    ("a reference as the origin's slot", "reference_outside_link", |from, to| {
         let mut payload = from.next(to.did(), DATA);
         payload.transaction.proof.slot = Slot::Digest(DelegationDigest([1; 32]));
         from.arrival(&payload)

@@ -210,6 +210,16 @@ impl Counters {
         })
     }
 
+    /// What all counters counted since the last look, by name.
+    pub fn totals(&self) -> HashMap<String, u64> {
+        self.snapshotter.snapshot().into_vec().into_iter().fold(HashMap::new(), |mut sums, (key, _, _, value)| {
+            if let DebugValue::Counter(count) = value {
+                *sums.entry(key.key().name().to_owned()).or_default() += count;
+            }
+            sums
+        })
+    }
+
     pub fn refusals(&self) -> HashMap<String, u64> {
         self.take("admit_one_refusals_total", "reason")
     }

@@ -403,9 +403,9 @@ async fn l13_1_a_key_that_cannot_sign_is_a_refusal_of_its_own() {
 #[tokio::test]
 async fn l5_4_without_the_forward_step_what_is_for_another_node_is_not_admitted_either() {
     let mut relay = Relay::start().await;
-    let (verify, _, admit) = relay.layer().into_steps();
+    let (resolve, verify, _, admit) = relay.layer().into_steps();
     let arrival = relay.arrival(3);
-    let answer = verify.layer(admit.layer(service_fn(accept))).call(arrival).await;
+    let answer = resolve.layer(verify.layer(admit.layer(service_fn(accept)))).call(arrival).await;
     assert_eq!(refused(answer).label(), "no_route");
     relay.assert_window_untouched();
 }

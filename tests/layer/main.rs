@@ -9,4 +9,5 @@ mod forward;
 mod handler;
 mod lanes;
 mod link_end;
+mod references;
 mod replay;

@@ -12,12 +12,8 @@ use crate::{
     clock::Clock,
     identity::{Did, Signer},
     layer::dispatch::Turns,
-    link::{DirectRouter, Router},
+    link::{DELIVERY_BOUND, DirectRouter, Router},
 };
-
-/// The delivery bound D: how long a frame may take from when it was read here until it is written to its next hop
-/// (laws L3.9 and L4.3).
-pub const DELIVERY_BOUND: Duration = Duration::from_secs(10);
 
 /// How this node carries transactions of others on: whom to, under whose hop proof, and through what.
 ///

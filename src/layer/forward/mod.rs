@@ -26,7 +26,9 @@ mod rate;
 mod service;
 
 pub use future::ForwardFuture;
-pub use layer::{DELIVERY_BOUND, ForwardLayer, Forwarding};
+pub use layer::{ForwardLayer, Forwarding};
+
+pub use crate::link::DELIVERY_BOUND;
 pub use none::NoForward;
 pub use rate::{DEFAULT_FORWARD_BURST, DEFAULT_FORWARDS_PER_SECOND};
 pub use service::Forward;

@@ -3,10 +3,10 @@
 //! It keeps no state but the memory of delegations that verified. The checks go from cheap to dear, so that what
 //! can be refused for a comparison never costs a signature check:
 //!
-//! 1. the frame's limit and marker, before anything is deserialized (law L2.7), then its fields;
+//! 1. that the frame decodes, and that its references resolve, is behind it already (see [`resolve`](crate::layer::resolve));
 //! 2. the peer has a `Did` (law L1.1), which the next two compare with;
 //! 3. this node is the next hop (law L2.5): a copy for another node is not ours to judge further;
-//! 4. both slots name their keys (a reference is resolved before this, or refused);
+//! 4. both slots name their keys, as resolving left them;
 //! 5. the hop is the connection's peer, by its key or its delegator (law L2.5): the last of the facts of the link;
 //! 6. the transaction is whole;
 //! 7. its data has a class, whose lane is pinned to the channel it came on (law L2.6);
@@ -27,8 +27,7 @@ use super::{KnownDelegations, Verified};
 use crate::{
     clock::WallMs,
     identity::{Check, Delegation, DelegationDigest, Did, Proof, Slot, verify_all},
-    layer::{Refusal, Signatory},
-    link::Arrival,
+    layer::{Refusal, Signatory, resolve::Resolved},
     message::{Classified, Classifier, Content, Kind, Liveness, NetworkId, Payload},
 };
 
@@ -45,18 +44,16 @@ pub(crate) struct Rules {
     pub(crate) sigma: u64,
     /// The longest life that is accepted, in milliseconds.
     pub(crate) greatest_ttl: u64,
-    /// The most bytes of a frame, marker included.
-    pub(crate) frame_limit: usize,
 }
 
 /// Judges one frame at wall clock `now`.
 pub(super) fn judge(
     rules: &Rules,
     known: &KnownDelegations,
-    arrival: Arrival,
+    resolved: Resolved,
     now: WallMs,
 ) -> Result<Verified, Refusal> {
-    let payload = Payload::decode(arrival.bytes, rules.frame_limit)?;
+    let Resolved { payload, arrival, .. } = resolved;
     let content = &payload.transaction.content;
     let peer = arrival.peer;
     let peer_did = Did::try_from(&peer).map_err(|_| Refusal::PeerNotEd25519 { peer })?;
