@@ -37,6 +37,7 @@ pub struct Config {
     pub(crate) limits: Limits,
     pub(crate) first_pause: Duration,
     pub(crate) longest_pause: Duration,
+    pub(crate) silence: Duration,
 }
 
 impl Default for Config {
@@ -56,6 +57,7 @@ impl Default for Config {
             },
             first_pause: Duration::from_millis(100),
             longest_pause: Duration::from_secs(10),
+            silence: Duration::from_secs(10),
         }
     }
 }
@@ -134,6 +136,14 @@ impl Config {
     /// The first and the longest pause between two attempts to dial a peer, or to open a lane (law L13.2).
     pub fn pauses(mut self, first: Duration, longest: Duration) -> Self {
         (self.first_pause, self.longest_pause) = (first, longest);
+        self
+    }
+
+    /// How long a link that has work may be without a word until its connection is asked whether it still answers, and
+    /// how long that and every substream may take. A connection that does not answer loses its link to another one of
+    /// the same peer; without another, the peer is dialled again. A receiver that is slow is no silence.
+    pub fn silence(mut self, time: Duration) -> Self {
+        self.silence = time;
         self
     }
 }

@@ -42,6 +42,18 @@ pub enum Event {
         /// What it did.
         violation: Violation,
     },
+    /// Frames that a peer sent were refused: a sample, bounded in rate. Of each reason a link reports the first refusal
+    /// at once, and then at most one event a second; all reasons together at most four a second.
+    Refused {
+        /// The peer that sent them, who need not be their origin.
+        peer: PeerId,
+        /// The connection that they came on.
+        link: LinkId,
+        /// The refusals' stable name, as metrics are labelled with.
+        reason: &'static str,
+        /// How many of this reason came since the last event of it, this one included.
+        count: u64,
+    },
 }
 
 /// Which way a link's frames go.
@@ -63,8 +75,10 @@ pub enum LinkEnd {
     Unsupported,
     /// The opener has a link of a greater number.
     Superseded,
-    /// The protocol was broken.
+    /// The protocol was broken on its connection.
     Violation(Violation),
+    /// Its connection answered nothing any more, and the peer has another.
+    Silent,
     /// This node was shut down.
     Shutdown,
 }

@@ -26,17 +26,23 @@
 //! **A send** is accepted once there is room in its lane, and then resolves exactly once, by its [`Settlement`]: taken
 //! over by the peer, or [`Lost`] with the reason and what is known. A peer that is not connected is dialled, and what
 //! waits for it is held until it expires (law L13.2). When a link ends, what is queued moves to the next one in order;
-//! what was in flight is lost, and nothing is sent again (law L3.8).
+//! what was in flight is lost, and nothing is sent again (law L3.8). The receiver admits nothing of a link, or of one of
+//! its channels, once the next one is open, so order holds across the move. A link moves to another connection of its
+//! peer only when its own closes or does not answer any more; a receiver that is slow is no reason.
 //!
 //! **A change of next hop.** A stream (origin, destination and class) goes by one next hop at a time. Frames for another
 //! one wait, in order, until every earlier frame of the stream has settled, whatever became of it, or until their own
 //! time is over; other streams do not wait with them (law L3.9). A frame lost on the old hop after it was written may
 //! still be on its way there, and arrive after what follows it.
 //!
-//! **How it is made.** The pure cores are `scheduler`, `credit`, `queue`, `routes`, `registry`, `framing` and `backoff`; each
-//! says in its head what its state, transitions and failures are. Around them, `behaviour` and `handler` only decide and
-//! negotiate, inside the swarm; `writer` (one task a link outward, with `references`) and `reader` (one task an inbound
-//! channel, and `control` for what is said back about delegations) move the frames beside it. The bytes are in `docs/wire-lanes.md`.
+//! **How it is made.** The pure cores are `scheduler`, `credit`, `queue`, `routes`, `registry`, `framing`, `silence`,
+//! `refusals` and `backoff`; each says in its head what its state, transitions and failures are. Around them, `behaviour`,
+//! `links` and `handler` only decide and negotiate, inside the swarm; `writer` (one task a link outward, with
+//! `references`) and `reader` (one task an inbound channel, and `control` for what is said back about delegations) move
+//! the frames beside it. The bytes are in `docs/wire-lanes.md`.
+//!
+//! **What a node hears.** [`Event`]s of its behaviour: links opened and closed with the reason, peers that broke the
+//! protocol, and a sample of what was refused of a peer's frames (law L13.3). [`Outbound::health`] says what waits.
 //!
 //! **Memory.** Outward at most the common bound of [`Config::common_bound`] and one frame more in each lane, and in
 //! each channel of a link a window of frames. What waits for room or for its stream is held by its caller, or counts
@@ -71,7 +77,9 @@ mod credit;
 mod event;
 mod framing;
 mod handler;
+mod health;
 mod incoming;
+mod links;
 mod meters;
 #[cfg(test)]
 mod model;
@@ -82,12 +90,14 @@ mod passage;
 mod queue;
 mod reader;
 mod references;
+mod refusals;
 mod registry;
 mod report;
 mod routes;
 mod scheduler;
 mod settlement;
 mod shared;
+mod silence;
 mod writer;
 
 pub use behaviour::Behaviour;
@@ -95,6 +105,7 @@ pub use config::{Config, DEFAULT_CREDIT, DEFAULT_PROTOCOL, OUTBOUND_LANE_WINDOW}
 pub use connected::ConnectedRouter;
 pub use event::{Direction, Event, LinkEnd, Violation};
 pub use handler::Handler;
+pub use health::LanesHealth;
 pub use incoming::{Inbound, Incoming};
 pub use origin::{DEFAULT_HOP_BUDGET, Origin, OriginBuilder, OriginError};
 pub use outbound::{Outbound, SendRefused, Sending};

@@ -132,6 +132,10 @@ impl Outbound {
         (room.begin(deadline, ending), settlement)
     }
 
+    pub(super) const fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     /// The most bytes that a frame may have.
     pub(crate) fn frame_limit(&self) -> usize {
         self.shared.config.frame_limit

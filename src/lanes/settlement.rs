@@ -17,7 +17,8 @@ use crate::{link::CreditGuard, message::Class};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LossReason {
-    /// The link that it was in flight on ended.
+    /// The link that it was in flight on ended, or its channel of that link alone did: its credit could come on that
+    /// channel only.
     LinkClosed,
     /// Its time to be written was over while the peer was connected; or it was written, and its life was over before
     /// the peer took it over. For a forwarded one that was written, its life ends with the delivery bound.

@@ -418,6 +418,12 @@ impl Shared {
         self.outstanding.count() == 0 && self.lock().queues.held().0 == 0
     }
 
+    /// Looks at the queues, with how many links write and whether sends are accepted.
+    pub(super) fn inspect<R>(&self, look: impl FnOnce(&Queues<PeerId, Item, Waiter>, usize, bool) -> R) -> R {
+        let state = self.lock();
+        look(&state.queues, state.links.len(), state.phase == Phase::Open)
+    }
+
     /// How many streams have unsettled frames.
     #[cfg(test)]
     pub(super) fn streams(&self) -> usize {

@@ -10,9 +10,12 @@
 //! writes go through, so that two full sides cannot stop each other.
 //!
 //! **Failures.** A channel that fails loses its own sends in flight and is opened again after a pause, doubling; its
-//! queue stays. The link ends when its connection does, when the peer does not speak the protocol, when the receiver
+//! queue stays. They are lost although the link goes on, since nothing can settle them any more: their credit would have
+//! come on that substream alone, its successor counts anew, and the receiver admits nothing of the old one after the new
+//! one is open. The link ends when its connection does, when the peer does not speak the protocol, when the receiver
 //! has a greater link, when the receiver breaks the protocol, and at shutdown; its sends in flight are lost, and what
-//! is queued stays queued (law L3.8). The behaviour hears of the end last of all. A send in flight that its receiver
+//! is queued stays queued (law L3.8). It ends too when its connection does not answer (see `silence`) and the behaviour
+//! has another. The behaviour hears of the end last of all. A send in flight that its receiver
 //! does not credit while its transaction lives is lost as expired; its place in the window stays taken until it is
 //! credited after all (law L3.7).
 
@@ -36,12 +39,14 @@ use super::{
     credit::{CreditAhead, Spending},
     event::Violation,
     framing::{Answer, Hello, Replies, Reply, put_frame},
+    handler::QUESTION,
     meters::{CreditWaits, credit_waits},
     references::References,
     report::{Report, WriterEnd},
     scheduler::{LANES, Ready, Scheduler},
     settlement::{LossReason, Settle},
     shared::{Item, Picker, Shared},
+    silence::{Silence, Standing},
 };
 use crate::{
     BoxFuture,
@@ -74,6 +79,8 @@ pub(crate) struct Negotiated {
 #[derive(Debug)]
 pub(crate) enum Unopened {
     Unsupported,
+    /// In all the time that it had.
+    Unanswered,
     Failed(String),
 }
 
@@ -83,6 +90,8 @@ pub(crate) struct Wires {
     pub(crate) requests: mpsc::Sender<u8>,
     pub(crate) negotiated: mpsc::Receiver<Negotiated>,
     pub(crate) activity: Arc<Activity>,
+    /// Shared with the behaviour.
+    pub(crate) standing: Arc<Standing>,
 }
 
 pub(crate) struct Writer {
@@ -98,6 +107,9 @@ pub(crate) struct Writer {
     references: References,
     opened: bool,
     announced: bool,
+    silence: Silence,
+    /// Set to when it is to be asked about.
+    listening: Option<BoxFuture<'static, ()>>,
     taken: Vec<Item>,
     waits: CreditWaits,
     /// Set no later than when the first of the sends in flight is past its life.
@@ -149,6 +161,13 @@ enum ChannelEnd {
     Unanswered,
 }
 
+/// What the behaviour is to hear.
+enum Said {
+    Opened,
+    Silent,
+    End(WriterEnd),
+}
+
 enum Step {
     Moved(bool),
     Failed(ChannelEnd),
@@ -168,6 +187,7 @@ impl Writer {
         let closed =
             |index| Link { index, backoff: Backoff::new(first, longest), state: State::Closed { pause: None } };
         let channels = (0..shared.config.pool).map(closed).collect();
+        let silence = Silence::new(shared.config.silence, shared.clock.monotonic());
         // It was started because there is work.
         let busy = Some(wires.activity.busy());
         let references = References::new(Arc::clone(&shared.clock));
@@ -184,6 +204,8 @@ impl Writer {
             references,
             opened: false,
             announced: false,
+            silence,
+            listening: None,
             taken: Vec::new(),
             waits: CreditWaits::default(),
             overdue: None,
@@ -191,13 +213,16 @@ impl Writer {
     }
 
     pub(crate) async fn run(mut self) {
+        let (peer, number) = (self.peer, self.number);
         let end = loop {
-            let end = std::future::poll_fn(|context| self.poll(context)).await;
-            if let Some(end) = end {
-                break end;
+            match std::future::poll_fn(|context| self.poll(context)).await {
+                Said::Opened => {
+                    self.announced = true;
+                    self.report(Report::LinkOpened { peer, number }).await;
+                }
+                Said::Silent => self.report(Report::LinkSilent { peer, number }).await,
+                Said::End(end) => break end,
             }
-            self.announced = true;
-            self.report(Report::LinkOpened { peer: self.peer, number: self.number }).await;
         };
         let reason = if end == WriterEnd::Shutdown { LossReason::Shutdown } else { LossReason::LinkClosed };
         for channel in self.channels.drain(..) {
@@ -207,7 +232,6 @@ impl Writer {
         }
         self.shared.interrupt(&self.peer, |_| true, reason);
         self.busy = None;
-        let (peer, number) = (self.peer, self.number);
         self.report(Report::LinkEnded { peer, number, end }).await;
     }
 
@@ -216,33 +240,41 @@ impl Writer {
         let _ = self.reports.send(report).await;
     }
 
-    /// Runs until the link ends, or until it is to be announced as open (`None`).
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<WriterEnd>> {
+    /// Runs until the link ends, or something of it is to be told.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Said> {
         self.waker.register(context.waker());
         for _ in 0..ROUNDS_PER_TURN {
             let mut moved = match self.negotiated(context) {
                 Ok(moved) => moved,
-                Err(end) => return Poll::Ready(Some(end)),
+                Err(said) => return Poll::Ready(said),
             };
             for place in 0..self.channels.len() {
                 match self.read(place, context) {
-                    Step::Moved(read) => moved |= read,
+                    Step::Moved(false) => {}
+                    Step::Moved(true) => {
+                        moved = true;
+                        self.heard();
+                    }
                     Step::Failed(why) => self.failed(place, &why),
-                    Step::End(end) => return Poll::Ready(Some(end)),
+                    Step::End(end) => return Poll::Ready(Said::End(end)),
                 }
             }
             if self.opened && !self.announced {
-                return Poll::Ready(None);
+                return Poll::Ready(Said::Opened);
+            }
+            if self.wires.standing.is_to_leave() && self.silence.is_silent() {
+                return Poll::Ready(Said::End(WriterEnd::Silent));
             }
             match self.references.poll(context) {
                 Ok(told) => moved |= told,
-                Err(end) => return Poll::Ready(Some(end)),
+                Err(end) => return Poll::Ready(Said::End(end)),
             }
             self.expire(context);
             match self.take(context) {
                 Ok(took) => moved |= took,
-                Err(end) => return Poll::Ready(Some(end)),
+                Err(end) => return Poll::Ready(Said::End(end)),
             }
+            self.listen(context);
             for place in 0..self.channels.len() {
                 match self.write(place, context) {
                     Poll::Ready(Ok(wrote)) => moved |= wrote,
@@ -259,34 +291,86 @@ impl Writer {
     }
 
     /// Takes what the handler says.
-    fn negotiated(&mut self, context: &mut Context<'_>) -> Result<bool, WriterEnd> {
+    fn negotiated(&mut self, context: &mut Context<'_>) -> Result<bool, Said> {
         let mut moved = false;
         while let Poll::Ready(negotiated) = self.wires.negotiated.poll_recv(context) {
-            let Some(Negotiated { channel, stream }) = negotiated else { return Err(WriterEnd::Closed) };
+            let Some(Negotiated { channel, stream }) = negotiated else { return Err(Said::End(WriterEnd::Closed)) };
+            moved = true;
+            let now = self.shared.clock.monotonic();
+            if channel == QUESTION {
+                self.listening = None;
+                match stream {
+                    Ok(_) | Err(Unopened::Unsupported) => {
+                        self.silence.answered(now);
+                        self.wires.standing.set_silent(false);
+                    }
+                    Err(Unopened::Failed(_)) => self.silence.failed(now),
+                    Err(Unopened::Unanswered) if self.silence.unanswered(now) => return Err(self.silent()),
+                    Err(Unopened::Unanswered) => {}
+                }
+                continue;
+            }
             let (pool, place) = (self.shared.config.pool, usize::from(channel));
             if channel == Hello::CONTROL {
                 self.references.negotiated(stream.ok(), Hello::control(pool, self.number));
-                moved = true;
                 continue;
             }
             let Some(link) = self.channels.get_mut(place).filter(|link| matches!(link.state, State::Asked)) else {
                 continue;
             };
-            moved = true;
-            match stream {
+            let failed = match stream {
                 Ok(stream) => {
                     let hello = Hello { channel: Channel { index: channel, pool }, link: self.number };
                     link.state = State::Open(Box::new(Open::new(stream, hello)));
+                    self.heard();
+                    continue;
                 }
-                Err(Unopened::Unsupported) => return Err(WriterEnd::Unsupported),
-                Err(Unopened::Failed(reason)) => {
-                    tracing::debug!(peer = %self.peer, channel, reason, "a channel was not opened");
-                    let pause = link.backoff.failed();
-                    link.state = State::Closed { pause: Some(sleep(pause)) };
-                }
+                Err(Unopened::Unsupported) => return Err(Said::End(WriterEnd::Unsupported)),
+                Err(Unopened::Failed(reason)) => Some(reason),
+                Err(Unopened::Unanswered) => None,
+            };
+            tracing::debug!(peer = %self.peer, channel, reason = failed, "a channel was not opened");
+            link.state = State::Closed { pause: Some(sleep(link.backoff.failed())) };
+            if failed.is_none() && self.silence.unopened(now) {
+                return Err(self.silent());
             }
         }
         Ok(moved)
+    }
+
+    fn heard(&mut self) {
+        self.silence.heard(self.shared.clock.monotonic());
+        self.wires.standing.set_silent(false);
+    }
+
+    fn silent(&self) -> Said {
+        tracing::debug!(peer = %self.peer, "a connection does not answer");
+        self.wires.standing.set_silent(true);
+        Said::Silent
+    }
+
+    /// Asks whether the connection answers, where it said nothing for long while there is work.
+    fn listen(&mut self, context: &mut Context<'_>) {
+        if self.busy.is_none() {
+            self.listening = None;
+            return;
+        }
+        loop {
+            let Some(due) = self.silence.due(self.shared.clock.monotonic()) else { return };
+            if due.is_zero() {
+                // There is room for it beside the channels' requests, unless the handler is gone.
+                if self.wires.requests.try_send(QUESTION).is_ok() {
+                    self.silence.asked();
+                    self.listening = None;
+                }
+                return;
+            }
+            let listening = self.listening.get_or_insert_with(|| sleep(due));
+            if listening.as_mut().poll(context).is_pending() {
+                return;
+            }
+            self.listening = None;
+        }
     }
 
     /// Reads answers and credits.
@@ -394,6 +478,8 @@ impl Writer {
             self.busy = None;
         } else if self.busy.is_none() {
             self.busy = Some(self.wires.activity.busy());
+            // What was not said while there was nothing to say is no silence.
+            self.silence.heard(self.shared.clock.monotonic());
         }
         Ok(moved)
     }

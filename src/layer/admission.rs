@@ -7,6 +7,7 @@ use super::{
     boundary::Admission,
     forward::{Forward, ForwardLayer, Forwarding, NoForward},
     reassembly::{Reassemble, ReassemblyConfig, ReassemblyLayer},
+    report::{Report, ReportLayer},
     resolve::{Resolve, ResolveLayer},
     verify::{Rules, Verify, VerifyLayer},
 };
@@ -15,8 +16,8 @@ use crate::{
     message::{Classifier, FRAME_LIMIT, NetworkId, TagClassifier},
 };
 
-/// The whole way in: [`Resolve`], then [`Verify`], then [`Forward`], then [`Reassemble`], then [`Admit`], around a
-/// handler.
+/// The whole way in: [`Report`], then [`Resolve`], then [`Verify`], then [`Forward`], then [`Reassemble`], then
+/// [`Admit`], around a handler.
 ///
 /// The service it makes is a `tower::Service<Arrival>` that answers [`Outcome`](super::Outcome). It is ready but while
 /// a message in chunks that it took the last of is joined. Its clones, and the services of one layer's clones, share one boundary, one order of turns and one memory
@@ -153,7 +154,7 @@ impl<F> AdmissionLayerBuilder<F> {
 }
 
 impl<F> AdmissionLayer<F> {
-    /// Its four steps, for who has something to put between them: outermost first.
+    /// Its five steps, for who has something to put between them: outermost first, to be wrapped in a [`ReportLayer`].
     #[expect(clippy::type_complexity, reason = "one layer a step, in their order")]
     pub fn into_steps(self) -> (ResolveLayer, VerifyLayer, ForwardLayer<F>, ReassemblyLayer, AdmitLayer) {
         (self.resolve, self.verify, self.forward, self.reassembly, self.admit)
@@ -173,11 +174,11 @@ impl<F> Clone for AdmissionLayer<F> {
 }
 
 impl<H, F> Layer<H> for AdmissionLayer<F> {
-    type Service = Resolve<Verify<Forward<Reassemble<Admit<H>>, F>>>;
+    type Service = Report<Resolve<Verify<Forward<Reassemble<Admit<H>>, F>>>>;
 
     fn layer(&self, handler: H) -> Self::Service {
         let gathered = self.reassembly.layer(self.admit.layer(handler));
-        self.resolve.layer(self.verify.layer(self.forward.layer(gathered)))
+        ReportLayer.layer(self.resolve.layer(self.verify.layer(self.forward.layer(gathered))))
     }
 }
 

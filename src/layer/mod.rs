@@ -10,7 +10,8 @@
 //! inside `call`: whoever calls the service in arrival order, and keeps the futures in flight, gets admissions,
 //! handler calls and forwards in that order, and shares flushes.
 //!
-//! An answer is an [`Outcome`], or an [`AdmissionError`]: a typed [`Refusal`], or the handler's own.
+//! An answer is an [`Outcome`], or an [`AdmissionError`]: a typed [`Refusal`], or the handler's own. Around all steps,
+//! [`report`] says refusals back to the transport.
 //!
 //! Metrics: `admit_one_refusals_total` by `reason` (see [`Refusal::label`]),
 //! `admit_one_verdicts_total` by `class` and `verdict`, and `admit_one_forwarded_total` by `class`. Spans:
@@ -24,6 +25,7 @@ pub mod forward;
 mod outcome;
 pub mod reassembly;
 mod refusal;
+pub mod report;
 pub mod resolve;
 pub mod verify;
 pub mod window;

@@ -241,6 +241,10 @@ pub enum Refusal {
         /// How many wait.
         held: usize,
     },
+    /// A later link of its peer, or the same channel opened again, came before it was admitted (law L3.8). Its sender
+    /// knows it as lost.
+    #[error("a later link of its peer took over before it was admitted: its sender may send it anew")]
+    Superseded,
     /// It is for another node, and this one knows no way on that is not back.
     #[error("for {destination}, and this node has no way on to it: send it another way, or configure forwarding")]
     NoRoute {
@@ -323,6 +327,7 @@ impl Refusal {
             Refusal::BudgetExhausted(_) => "budget_exhausted",
             Refusal::StoreFailed(_) => "store_failed",
             Refusal::DispatchFull { .. } => "dispatch_full",
+            Refusal::Superseded => "superseded",
             Refusal::NoRoute { .. } => "no_route",
             Refusal::HopBudgetSpent { .. } => "hop_budget_spent",
             Refusal::ForwardRateExceeded { .. } => "forward_rate_exceeded",

@@ -1,6 +1,8 @@
 //! Lanes between real swarms over loopback, on TCP with Noise and Yamux and on QUIC.
 
 mod chunks;
+mod events;
+mod forced;
 mod hostile;
 mod keep_alive;
 mod links;
@@ -9,6 +11,8 @@ mod metered;
 mod order;
 mod origin;
 mod pools;
+mod proxy;
+mod reconnect;
 mod references;
 mod reroute;
 mod reroute_failure;

@@ -8,6 +8,7 @@ mod fixture;
 mod forward;
 mod handler;
 mod lanes;
+mod link_end;
 mod originals;
 mod reassembly;
 mod references;

@@ -91,10 +91,7 @@ impl Staged {
             issued_at: content.issued_at,
             ttl: content.ttl,
         };
-        let (turn, ticket) = shared
-            .turns
-            .take(verified.link(), verified.channel(), || shared.admission.admit(request))
-            .map_err(|full| Refusal::DispatchFull { held: full.held })?;
+        let (turn, ticket) = shared.turns.take(&verified, || shared.admission.admit(request))?;
         Ok(Self { verified, turn, ticket, shared: Arc::clone(shared) })
     }
 

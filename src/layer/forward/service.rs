@@ -110,10 +110,7 @@ where
         if !way.rates.lock().unwrap_or_else(PoisonError::into_inner).take(verified.link(), now) {
             return Err(Refusal::ForwardRateExceeded { per_second: way.per_second.get() });
         }
-        let (turn, ()) = way
-            .turns
-            .take(verified.link(), verified.channel(), || ())
-            .map_err(|full| Refusal::DispatchFull { held: full.held })?;
+        let (turn, ()) = way.turns.take(&verified, || ())?;
         // A reading of another clock, or of the future, is not believed.
         let arrived = verified.read_at().unwrap_or(now).min(now);
         Ok(Self { verified, next_hop, hop_budget, turn, forwarding, clock: Arc::clone(clock), arrived })

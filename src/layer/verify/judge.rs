@@ -101,6 +101,7 @@ pub(super) fn judge(
         channel: arrival.channel,
         read_at: arrival.read_at,
         credit: arrival.credit,
+        feedback: arrival.feedback,
         span: tracing::Span::none(),
         payload,
     })

@@ -5,7 +5,7 @@ use libp2p::PeerId;
 
 use crate::{
     identity::{Delegation, Did},
-    link::{Channel, CreditGuard, LinkId},
+    link::{Channel, CreditGuard, Feedback, LinkId},
     message::{Class, Content, NetworkId, Payload, StreamKey, TransactionDigest},
 };
 
@@ -27,6 +27,7 @@ pub struct Verified {
     pub(super) channel: Option<Channel>,
     pub(super) read_at: Option<Duration>,
     pub(super) credit: Option<CreditGuard>,
+    pub(super) feedback: Option<Arc<dyn Feedback>>,
     pub(super) span: tracing::Span,
 }
 
@@ -135,6 +136,11 @@ impl Verified {
     /// The span that it is traced in along its way.
     pub(in crate::layer) fn span(&self) -> tracing::Span {
         self.span.clone()
+    }
+
+    /// Where its transport is told what becomes of it.
+    pub(in crate::layer) const fn feedback(&self) -> Option<&Arc<dyn Feedback>> {
+        self.feedback.as_ref()
     }
 
     /// Its frame's place in its lane's credit, to be kept by who goes on with it.
