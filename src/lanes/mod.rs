@@ -33,7 +33,8 @@
 //! **A change of next hop.** A stream (origin, destination and class) goes by one next hop at a time. Frames for another
 //! one wait, in order, until every earlier frame of the stream has settled, whatever became of it, or until their own
 //! time is over; other streams do not wait with them (law L3.9). A frame lost on the old hop after it was written may
-//! still be on its way there, and arrive after what follows it.
+//! still be on its way there, and arrive after what follows it. A forwarded frame settles within its delivery bound at the
+//! latest, whatever the old hop does: by then it is taken over, or lost though it was written.
 //!
 //! **How it is made.** The pure cores are `scheduler`, `credit`, `queue`, `routes`, `registry`, `framing`, `silence`,
 //! `refusals` and `backoff`; each says in its head what its state, transitions and failures are. Around them, `behaviour`,

@@ -16,8 +16,8 @@
 //! has a greater link, when the receiver breaks the protocol, and at shutdown; its sends in flight are lost, and what
 //! is queued stays queued (law L3.8). It ends too when its connection does not answer (see `silence`) and the behaviour
 //! has another. The behaviour hears of the end last of all. A send in flight that its receiver
-//! does not credit while its transaction lives is lost as expired; its place in the window stays taken until it is
-//! credited after all (law L3.7).
+//! does not credit while its transaction lives, or a forwarded one within its delivery bound, is lost as expired; its
+//! place in the window stays taken until it is credited after all (law L3.7).
 
 use std::{
     collections::VecDeque,

@@ -28,7 +28,7 @@ fn narrow(terms: Terms) -> Terms {
 }
 
 async fn l3_9_a_cycle_of_full_relays_comes_to_an_end_and_the_ways_beside_it_lose_nothing(transport: Transport) {
-    const EACH: u64 = 4;
+    const EACH: u64 = 3;
     const BESIDE: u64 = 30;
     // Instead of the ten seconds that nodes have.
     const DELIVERY_BOUND: Duration = Duration::from_secs(2);
@@ -58,6 +58,9 @@ async fn l3_9_a_cycle_of_full_relays_comes_to_an_end_and_the_ways_beside_it_lose
     }
     drop(honest.serve());
     let mut handled = destination.serve();
+    let [_, second, third] = &mut relays[..] else { unreachable!("three relays") };
+    second.connect(third).await;
+    third.connect(&destination).await;
     let counters = Counters::record();
 
     let round = origins.iter().map(|origin| async move {

@@ -29,8 +29,8 @@ use tokio::sync::{Semaphore, mpsc};
 use tower::{Layer, service_fn};
 
 use crate::{
-    fixture::NETWORK,
-    support::{FAILURE, Node, Options, Transport},
+    fixture::{Counters, NETWORK},
+    support::{FAILURE, Node, Options, Seen, Transport},
 };
 
 /// A node. Its store is in memory, without a birth mark: it lives as long as the test.
@@ -107,6 +107,13 @@ impl Site {
     pub fn leads_by(&self, next: &Self, destinations: &[&Self]) {
         self.node.know(&next.node);
         destinations.iter().for_each(|destination| self.ways.lead(destination.did(), next.did()));
+    }
+
+    /// Connects to `next`, so that no test's bound on time has to cover a handshake.
+    pub async fn connect(&mut self, next: &Self) {
+        let there = next.node.peer;
+        self.node.dial(there, next.node.address.clone());
+        self.node.until(|seen| matches!(seen, Seen::Connected(peer) if peer == there).then_some(())).await;
     }
 
     pub fn forwarding(&self) -> Forwarding<Outbound> {
@@ -221,6 +228,21 @@ pub fn carried(payload: Payload, signer: &KeySigner, next_hop: Did, hop_budget: 
     let class = TagClassifier.classify(&transaction.content.data).expect("of a class").class;
     let digest = transaction.content.digest(NETWORK, &origin, class);
     crate::fixture::hop(transaction, digest, signer, next_hop, hop_budget)
+}
+
+/// Waits until `name` was counted so many times more, and no more often.
+pub async fn counted(counters: &Counters, name: &str, count: u64) {
+    let mut found = 0;
+    while found < count {
+        tokio::task::yield_now().await;
+        found += counters.take(name, "").values().sum::<u64>();
+    }
+    assert_eq!(found, count, "{name}");
+}
+
+/// Waits until so many more frames were accepted on their way.
+pub async fn forwarded(counters: &Counters, count: u64) {
+    counted(counters, "admit_one_forwarded_total", count).await;
 }
 
 /// The next `count` that a handler was called with.

@@ -15,7 +15,7 @@ use tokio::sync::{Semaphore, mpsc};
 use crate::{
     both_transports,
     fixture::Counters,
-    overlay::{Site, Terms, carried, data, frame, next, rest, sequences},
+    overlay::{Site, Terms, carried, data, forwarded, frame, next, rest, sequences},
     support::Transport,
 };
 
@@ -132,16 +132,6 @@ async fn l3_9_forwards_that_wait_for_the_old_hop_go_by_the_new_one_in_order_once
     assert_eq!(sequences(&found, &diamond.origin, Class::E2e), (0..OLD + NEW).collect::<Vec<_>>());
     assert!(join_all(settlements).await.iter().all(Result::is_ok));
     assert_eq!((rest(&mut handled), counters.refusals()), (vec![], [].into()));
-}
-
-/// Waits until so many more were accepted on their way.
-pub async fn forwarded(counters: &Counters, count: u64) {
-    let mut found = 0;
-    while found < count {
-        tokio::task::yield_now().await;
-        found += counters.take("admit_one_forwarded_total", "class").values().sum::<u64>();
-    }
-    assert_eq!(found, count);
 }
 
 async fn l3_9_an_old_hop_that_never_lets_go_keeps_a_stream_no_longer_than_the_delivery_bound(transport: Transport) {
