@@ -26,10 +26,13 @@ fn metered(transport: Transport) {
     metrics::with_local_recorder(&recorder, || runtime.block_on(waits(transport, &snapshotter)));
 }
 
+/// Values with the label of their class.
+type ByClass = Vec<(String, f64)>;
+
 /// What changed of each class since the last look: by how many more frames wait, and how long each wait for credit was
 /// that ended.
-fn look(snapshotter: &Snapshotter) -> (Vec<(String, f64)>, Vec<(String, f64)>) {
-    let (mut depths, mut waits) = (Vec::new(), Vec::new());
+fn look(snapshotter: &Snapshotter) -> (ByClass, ByClass) {
+    let (mut depths, mut waits) = (ByClass::new(), ByClass::new());
     for (key, _, _, value) in snapshotter.snapshot().into_vec() {
         let class = key.key().labels().find(|label| label.key() == "class").map(|label| label.value().to_owned());
         match (key.key().name(), value) {
