@@ -30,6 +30,11 @@ async fn hasty(transport: Transport) -> Node {
     Node::with(transport, Options { idle: IDLE, ping_every: IDLE / 4, ..Options::default() }).await
 }
 
+/// A node with the long timeout, which pings as often: over QUIC its answers to pings may wait until it has more to say.
+async fn patient(transport: Transport) -> Node {
+    Node::with(transport, Options { ping_every: IDLE / 4, ..Options::default() }).await
+}
+
 /// Five of its idle timeouts later the node still has its connection.
 async fn stays(node: &mut Running) {
     let mut last = tokio::time::Instant::now();
@@ -50,7 +55,7 @@ async fn closes(node: &mut Running) {
 }
 
 async fn a_queued_frame_keeps_its_connection_and_once_it_settled_nothing_does(transport: Transport) {
-    let (mut sender, mut receiver) = (hasty(transport).await, Node::start(transport).await);
+    let (mut sender, mut receiver) = (hasty(transport).await, patient(transport).await);
     sender.know(&receiver);
     // The receiver takes no channel yet, so that the frame stays in its lane.
     let settlement = in_time(sender.outbound.send(frame(receiver.did, Class::E2e, 0, 10))).await.unwrap();
@@ -62,7 +67,7 @@ async fn a_queued_frame_keeps_its_connection_and_once_it_settled_nothing_does(tr
 }
 
 async fn a_frame_in_flight_keeps_its_connection_and_once_it_settled_nothing_does(transport: Transport) {
-    let (mut sender, mut receiver) = (hasty(transport).await, Node::start(transport).await);
+    let (mut sender, mut receiver) = (hasty(transport).await, patient(transport).await);
     sender.know(&receiver);
     let settlement = in_time(sender.outbound.send(frame(receiver.did, Class::E2e, 0, 10))).await.unwrap();
     let mut inbound = receiver.channel().await;
@@ -74,7 +79,7 @@ async fn a_frame_in_flight_keeps_its_connection_and_once_it_settled_nothing_does
 }
 
 async fn a_frame_that_came_in_keeps_its_connection_until_it_is_taken_over(transport: Transport) {
-    let (sender, mut receiver) = (Node::start(transport).await, hasty(transport).await);
+    let (sender, mut receiver) = (patient(transport).await, hasty(transport).await);
     sender.know(&receiver);
     let settlement = in_time(sender.outbound.send(frame(receiver.did, Class::E2e, 0, 10))).await.unwrap();
     let mut inbound = receiver.channel().await;
@@ -89,7 +94,7 @@ async fn a_frame_that_came_in_keeps_its_connection_until_it_is_taken_over(transp
 }
 
 async fn a_frame_that_expired_in_flight_keeps_nothing_any_more(transport: Transport) {
-    let (mut sender, mut receiver) = (hasty(transport).await, Node::start(transport).await);
+    let (mut sender, mut receiver) = (hasty(transport).await, patient(transport).await);
     sender.know(&receiver);
     // Long enough to be written by a machine that does much else.
     let life = Duration::from_secs(2);
@@ -122,7 +127,7 @@ async fn open_lanes_with_nothing_in_them_keep_nothing(transport: Transport) {
 }
 
 async fn work_again_before_the_timeout_keeps_the_same_connection(transport: Transport) {
-    let (mut sender, mut receiver) = (hasty(transport).await, Node::start(transport).await);
+    let (mut sender, mut receiver) = (hasty(transport).await, patient(transport).await);
     sender.know(&receiver);
     let first = in_time(sender.outbound.send(frame(receiver.did, Class::E2e, 0, 10))).await.unwrap();
     let mut inbound = receiver.channel().await;

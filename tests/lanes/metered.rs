@@ -26,9 +26,13 @@ fn metered(transport: Transport) {
     metrics::with_local_recorder(&recorder, || runtime.block_on(waits(transport, &snapshotter)));
 }
 
-/// What is known of each class by now: frames that wait, and how long each wait for credit was. Waits are told once.
-fn look(snapshotter: &Snapshotter) -> (Vec<(String, f64)>, Vec<(String, f64)>) {
-    let (mut depths, mut waits) = (Vec::new(), Vec::new());
+/// Values with the label of their class.
+type ByClass = Vec<(String, f64)>;
+
+/// What changed of each class since the last look: by how many more frames wait, and how long each wait for credit was
+/// that ended.
+fn look(snapshotter: &Snapshotter) -> (ByClass, ByClass) {
+    let (mut depths, mut waits) = (ByClass::new(), ByClass::new());
     for (key, _, _, value) in snapshotter.snapshot().into_vec() {
         let class = key.key().labels().find(|label| label.key() == "class").map(|label| label.value().to_owned());
         match (key.key().name(), value) {
@@ -58,7 +62,7 @@ async fn waits(transport: Transport, snapshotter: &Snapshotter) {
         held.push(in_time(inbound.next()).await.unwrap());
     }
     let (depths, waits) = look(snapshotter);
-    assert_eq!(depths, [(label.clone(), 12.0)], "a window of 8 is in flight");
+    assert_eq!(depths, [(label.clone(), -8.0)], "a window of 8 is in flight, and 12 wait");
     assert_eq!(waits, [], "the wait goes on");
     tokio::time::sleep(Duration::from_millis(20)).await;
     let stalled = Duration::from_millis(20);
@@ -68,7 +72,7 @@ async fn waits(transport: Transport, snapshotter: &Snapshotter) {
     }
     assert!(in_time(join_all(settlements)).await.iter().all(Result::is_ok));
     let (depths, waits) = look(snapshotter);
-    assert_eq!(depths, [(label.clone(), 0.0)]);
+    assert_eq!(depths, [(label.clone(), -12.0)], "none waits any more");
     let most = began.elapsed().as_secs_f64();
     assert!(waits.iter().all(|(class, wait)| *class == label && (0.0..most).contains(wait)), "{waits:?}");
     assert!(waits.iter().any(|(_, wait)| *wait >= stalled.as_secs_f64()), "{waits:?}");

@@ -74,12 +74,11 @@ async fn l3_5_a_handler_stalled_for_minutes_on_one_class_holds_up_no_other(trans
         sender.know(&receiver);
         let (gate, mut calls) = gated(&mut receiver, move |class, _, gate| class != stalled || gate > 0);
         let send = |class, sequence, within| {
-            let sending = sender.outbound.send(frame_within(receiver.did, class, sequence, 100, within));
-            async move { in_time(sending).await.unwrap() }
+            in_time(sender.outbound.send(frame_within(receiver.did, class, sequence, 100, within)))
         };
         let mut held = Vec::new();
         for sequence in 0..100 {
-            held.push(send(stalled, sequence, HOUR).await);
+            held.push(send(stalled, sequence, HOUR).await.unwrap());
         }
         for sequence in 0..8 {
             assert_eq!(in_time(calls.recv()).await, Some((stalled, sequence)));
@@ -89,7 +88,7 @@ async fn l3_5_a_handler_stalled_for_minutes_on_one_class_holds_up_no_other(trans
             let mut sends = Vec::new();
             for sequence in 0..30 {
                 for class in Class::ALL.into_iter().filter(|class| *class != stalled) {
-                    sends.push(send(class, 30 * minute + sequence, Duration::from_secs(30)).await);
+                    sends.push(send(class, 30 * minute + sequence, Duration::from_secs(30)).await.unwrap());
                 }
             }
             assert!(in_time(join_all(sends)).await.iter().all(Result::is_ok), "{stalled:?}, minute {minute}");
