@@ -30,6 +30,13 @@
 //! its channels, once the next one is open, so order holds across the move. A link moves to another connection of its
 //! peer only when its own closes or does not answer any more; a receiver that is slow is no reason.
 //!
+//! **Large transactions.** What does not fit one frame is cut into chunks by its [`Origin`] (law L2.8), which are one
+//! message of their lane: nothing else of this node's own in that lane stands between them, while other classes, and
+//! what is forwarded, go on between them (law L3.6). They settle as one, taken over when each was. When the first of them is
+//! lost or expires, the rest is dropped and never written; when a channel ends while some were written and some were
+//! not, the message is lost, and one of which none was written moves to the next link whole (law L3.8). Meanwhile the
+//! node's own other sends of the lane wait, each at most until its own time is over.
+//!
 //! **A change of next hop.** A stream (origin, destination and class) goes by one next hop at a time. Frames for another
 //! one wait, in order, until every earlier frame of the stream has settled, whatever became of it, or until their own
 //! time is over; other streams do not wait with them (law L3.9). A frame lost on the old hop after it was written may
@@ -37,19 +44,22 @@
 //! latest, whatever the old hop does: by then it is taken over, or lost though it was written.
 //!
 //! **How it is made.** The pure cores are `scheduler`, `credit`, `queue`, `routes`, `registry`, `framing`, `silence`,
-//! `refusals` and `backoff`; each says in its head what its state, transitions and failures are. Around them, `behaviour`,
-//! `links` and `handler` only decide and negotiate, inside the swarm; `writer` (one task a link outward, with
-//! `references`) and `reader` (one task an inbound channel, and `control` for what is said back about delegations) move
-//! the frames beside it. The bytes are in `docs/wire-lanes.md`.
+//! `refusals` and `backoff`; each says in its head what its state, transitions and failures are; `parts` says how the
+//! frames of a message settle as one. Around them, `behaviour`, `links` and `handler` only decide and negotiate, inside
+//! the swarm; `writer` (one task a link outward, with `references`) and `reader` (one task an inbound channel, and
+//! `control` for what is said back about delegations) move the frames beside it. A large transaction is signed, cut and
+//! queued by a task of its own, `chunking`. The bytes are in `docs/wire-lanes.md`.
 //!
 //! **What a node hears.** [`Event`]s of its behaviour: links opened and closed with the reason, peers that broke the
 //! protocol, and a sample of what was refused of a peer's frames (law L13.3). [`Outbound::health`] says what waits.
 //!
 //! **Memory.** Outward at most the common bound of [`Config::common_bound`] and one frame more in each lane, and in
 //! each channel of a link a window of frames. What waits for room or for its stream is held by its caller, or counts
-//! against the credit that it came in under. Inward, for each connection, at most 10 substreams, each with its credit of
-//! frames of the frame limit, one more that is being read, and 16 KiB to read into; and for each link at most 128
-//! delegations and 128 control frames, some 40 KB.
+//! against the credit that it came in under. A large transaction is held once, in its encoding, from when it has its
+//! turn until its last chunk is signed; until then its caller's data is all there is of it. Of its frames at most 8 are
+//! signed or queued at once. Inward, for each connection, at most 10 substreams, each with its credit of frames of the
+//! frame limit, one more that is being read, and 16 KiB to read into; and for each link at most 128 delegations and 128
+//! control frames, some 40 KB.
 //!
 //! **References.** On a link a delegation is carried once, and named by its digest from then on (law L4); see
 //! `docs/wire-lanes.md`. It needs nothing to be set, and an `AdmissionLayer` around the handler at the other end.
