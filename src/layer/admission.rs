@@ -20,8 +20,8 @@ use crate::{
 /// [`Admit`], around a handler.
 ///
 /// The service it makes is a `tower::Service<Arrival>` that answers [`Outcome`](super::Outcome). It is ready but while
-/// a message in chunks that it took the last of is joined. Its clones, and the services of one layer's clones, share one boundary, one order of turns and one memory
-/// of verified delegations.
+/// a message in chunks that it took the last of is joined. Its clones, and the services of one layer's clones, share
+/// one boundary, one order of turns, what is gathered, and one memory of verified delegations.
 ///
 /// ```
 /// use std::convert::Infallible;

@@ -14,7 +14,8 @@
 //! [`report`] says refusals back to the transport.
 //!
 //! Metrics: `admit_one_refusals_total` by `reason` (see [`Refusal::label`]),
-//! `admit_one_verdicts_total` by `class` and `verdict`, and `admit_one_forwarded_total` by `class`. Spans:
+//! `admit_one_verdicts_total` by `class` and `verdict`, `admit_one_forwarded_total` by `class`, and those of
+//! [`reassembly`]. Spans:
 //! `transaction`, at debug level, from verification to the handler's answer.
 
 mod admission;

@@ -327,6 +327,22 @@ async fn l2_8_a_message_is_accounted_until_its_handler_is_done_with_it() {
     assert_eq!(service.call(pair.arrival(&after[0])).await.expect("stored"), Outcome::Gathering);
 }
 
+#[tokio::test]
+async fn l2_8_a_handler_may_let_a_message_go_on_a_thread_without_a_runtime() {
+    let mut pair = Pair::start().await;
+    let config = ReassemblyConfig { link_bytes: 4_000, ..ReassemblyConfig::default() };
+    let mut service = pair.node.layer().reassembly(config).build().layer(service_fn(async |admitted: Admitted| {
+        std::thread::spawn(move || drop(admitted)).join().expect("no panic");
+        Ok::<_, Infallible>(())
+    }));
+    for _ in 0..3 {
+        let (_, chunks) = pair.message();
+        for chunk in &chunks {
+            service.ready().await.expect("ready").call(pair.arrival(chunk)).await.expect("taken");
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn l2_8_nothing_is_held_past_expiry_though_nothing_more_comes() {
     let mut pair = Pair::start().await;

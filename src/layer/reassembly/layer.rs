@@ -9,7 +9,7 @@ use tower::Layer;
 
 use super::{
     Reassemble, ReassemblyConfig,
-    account::Account,
+    account::{Account, Peer},
     core::{Gathered, Now},
 };
 use crate::{clock::Clock, layer::verify::VerifyLayer, task};
@@ -63,6 +63,13 @@ impl Shared {
             }));
         }
         answer
+    }
+
+    /// A complete message with these parts is no longer held. Called from whatever drops it, on a runtime or not.
+    pub(super) fn let_go(&self, parts: Vec<(Peer, usize)>) {
+        let mut table = self.lock();
+        table.gathered.let_go(parts);
+        report(&mut table.gathered);
     }
 
     /// Lets go what is due, and says when to do so again; `None` once nothing is held.

@@ -140,7 +140,7 @@ fn store(shared: &Arc<Shared>, verified: &Verified) -> Result<Option<Complete>, 
         Taken::Stored => Ok(None),
         Taken::Complete(message) => {
             let (shared, parts) = (Arc::clone(shared), message.parts().collect::<Vec<_>>());
-            let held = CreditGuard::new(move || shared.transition(|gathered, _| gathered.let_go(parts)));
+            let held = CreditGuard::new(move || shared.let_go(parts));
             Ok(Some(Complete { message, name: chunk.name, held }))
         }
     }
