@@ -63,7 +63,8 @@ const LENGTH: usize = 4;
 const ACCEPTED: u8 = 0;
 const SUPERSEDED: u8 = 1;
 const ALREADY_OPEN: u8 = 2;
-const NO_SLOT: u8 = 3;
+/// 3 is the control substream's.
+const NO_SLOT: u8 = 4;
 
 impl Hello {
     /// Encoded length in bytes.
@@ -258,7 +259,7 @@ mod tests {
 
     #[test]
     fn an_answer_of_unknown_kind_or_without_credit_is_bad() {
-        for (kind, value) in [(0, 0), (0, 33), (0, 256 + 16), (2, 1), (3, 1), (4, 0)] {
+        for (kind, value) in [(0, 0), (0, 33), (0, 256 + 16), (2, 1), (3, 1), (4, 1), (5, 0)] {
             let mut bytes = vec![kind];
             bytes.extend(u64::to_be_bytes(value));
             assert_eq!(Replies::new().next(&mut bytes.as_slice()), Some(Err(BadAnswer { kind, value })));

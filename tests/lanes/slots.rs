@@ -73,7 +73,7 @@ async fn hello(peer: &mut Raw, node: &Node, index: u8, link: u64) -> (Stream, [u
     (stream, answer)
 }
 
-const NO_SLOT: [u8; 9] = [3, 0, 0, 0, 0, 0, 0, 0, 0];
+const NO_SLOT: [u8; 9] = [4, 0, 0, 0, 0, 0, 0, 0, 0];
 
 async fn l10_3_a_connection_takes_its_slot_with_its_first_lane_and_frees_it_at_its_end(transport: Transport) {
     let (mut node, admission) = receiver(transport, 2).await;

@@ -29,7 +29,10 @@
 //! **What is not promised.** A connection inherits what its slot still holds (the *rotation residual*). Since it takes the
 //! cleanest slot, a party reaches it only by charging every free slot first; then the newcomer has its fair claim alone
 //! until those streams are spent. And a party that keeps other connections can keep them from being spent, by sending on
-//! them there. A connection that keeps its slot is never affected.
+//! them there. A connection that keeps its slot is never affected. A fair claim counts a slot until what takes it past its
+//! floor is removed, which the next admissions do with what is spent, a few at a time.
+//!
+//! **Metrics** are counted by [`Admission`](super::boundary::Admission), which says them.
 
 mod charges;
 mod slots;

@@ -39,7 +39,7 @@ impl Naive {
                 let total: u32 = excesses.values().sum();
                 let own = *excesses.entry(slot).or_default();
                 let n = u32::try_from(excesses.len()).unwrap();
-                let claim = self.shares.pool / n + u32::from(self.shares.pool % n > 0);
+                let claim = (0..).find(|claim| claim * n >= self.shares.pool).unwrap();
                 total < self.shares.pool && own < claim
             }
         }

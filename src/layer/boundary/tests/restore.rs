@@ -8,7 +8,10 @@ use crate::{
         window::{WINDOW_SLOTS, WindowRefusal, observe},
     },
     message::GREATEST_TTL_MS,
-    storage::{BadRecord, Key, RecordName, Table},
+    storage::{
+        BadRecord, Key, RecordName, Table,
+        seal::{SEAL_LEN, seal},
+    },
 };
 
 /// A new stream of [`Node::fresh`] meets the bound of all streams. After a restart its links share the cleanest slot,
@@ -48,7 +51,17 @@ fn l9_1_a_stream_record_is_read_back_whole_under_its_own_key_or_not_at_all() {
         window = Some(observe(window.as_ref(), Incarnation(5), sequence, digest).unwrap().1);
     }
     let record = StreamRecord { introducer: Introducer::Slot(9), expiry: 77, admitted: 66, window: window.unwrap() };
+    for introducer in [Introducer::Inbox, Introducer::Own, Introducer::Slot(0), Introducer::Slot(u16::MAX)] {
+        let record = StreamRecord { introducer, ..record.clone() };
+        assert_eq!(StreamRecord::decode(&key.to_bytes(), &record.encode(&key)), Ok((key, record)));
+    }
     let bytes = record.encode(&key);
+    for introducer in [[3, 0, 0], [1, 0, 1], [2, 1, 0], [255, 0, 0]] {
+        let mut body = bytes::BytesMut::from(&bytes[..bytes.len() - SEAL_LEN]);
+        body[StreamKey::LEN..][..3].copy_from_slice(&introducer);
+        let sealed = seal("admit-one receiver record 1", body);
+        assert_eq!(StreamRecord::decode(&key.to_bytes(), &sealed), Err("it names no introducer"));
+    }
     assert_eq!(bytes.len(), STREAM_RECORD_MAX);
     assert_eq!(StreamRecord::decode(&key.to_bytes(), &bytes), Ok((key, record)));
     assert!(StreamRecord::decode(&other.to_bytes(), &bytes).is_err());
