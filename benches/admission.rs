@@ -22,7 +22,8 @@ use admit_one::{
     identity::{DEFAULT_DELEGATION_TTL_MS, Did, KeySigner, Proof, Signer as _},
     layer::{
         AdmissionLayer, Admitted,
-        boundary::{Admission, AdmissionConfig, Request},
+        boundary::{Admission, AdmissionConfig, Carrier, Request},
+        charging::Shares,
     },
     link::{Arrival, LinkId},
     message::{
@@ -107,7 +108,9 @@ impl Receiver {
             }
         };
         let commit = GroupCommit::open(store, config).await.expect("a fresh store");
-        let config = AdmissionConfig { sigma: 10, ..AdmissionConfig::default() };
+        // All streams come by links that nobody announced, which share a slot.
+        let shares = Shares { floor: 4_096, ..Shares::default() };
+        let config = AdmissionConfig { sigma: 10, shares, ..AdmissionConfig::default() };
         let admission = Admission::open(&commit, clock.clone(), config).await.expect("a fresh store");
         while admission.health().refuses_fresh_until.is_some() {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -152,6 +155,9 @@ impl Requests {
             digest: TransactionDigest(digest),
             issued_at: self.issued_at,
             ttl: DEFAULT_TTL_MS,
+            bytes: 0,
+            application: None,
+            carrier: Carrier::Link(LinkId::of(0)),
         }
     }
 }

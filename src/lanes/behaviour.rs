@@ -103,6 +103,7 @@ impl Behaviour {
             Report::Event(event) => self.emit(event),
             Report::Violation { peer, connection, violation } => self.violated(peer, connection, violation),
             Report::LinkOpened { peer, number } => self.link_opened(peer, number),
+            Report::LinkRefused { peer, number } => self.link_refused(peer, number),
             Report::LinkSilent { peer, number } => self.link_silent(peer, number),
             Report::LinkEnded { peer, number, end } => self.link_ended(peer, number, end),
         }

@@ -1,4 +1,4 @@
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use libp2p::StreamProtocol;
 
@@ -7,7 +7,7 @@ use super::{
     queue::Limits,
     scheduler::LANES,
 };
-use crate::message::FRAME_LIMIT;
+use crate::{link::Links, message::FRAME_LIMIT};
 
 /// The protocol's name unless told otherwise.
 pub const DEFAULT_PROTOCOL: StreamProtocol = StreamProtocol::new("/admit-one/lanes/1");
@@ -38,6 +38,7 @@ pub struct Config {
     pub(crate) first_pause: Duration,
     pub(crate) longest_pause: Duration,
     pub(crate) silence: Duration,
+    pub(crate) links: Option<Arc<dyn Links>>,
 }
 
 impl Default for Config {
@@ -58,6 +59,7 @@ impl Default for Config {
             first_pause: Duration::from_millis(100),
             longest_pause: Duration::from_secs(10),
             silence: Duration::from_secs(10),
+            links: None,
         }
     }
 }
@@ -130,6 +132,14 @@ impl Config {
     /// neither what this node sends itself nor what it forwards to the peers that it is connected to.
     pub fn peer_bound(mut self, peers: usize) -> Self {
         self.limits.peers = peers;
+        self
+    }
+
+    /// Tells `links` of each connection's first lane to this node, and refuses the lanes of one that it has no slot for
+    /// (law L10.3). A node that admits gives its [`Admission`](crate::layer::boundary::Admission) here; without it,
+    /// whoever is connected shares one slot for new streams.
+    pub fn links(mut self, links: Arc<dyn Links>) -> Self {
+        self.links = Some(links);
         self
     }
 

@@ -26,6 +26,16 @@ pub enum Event {
         /// Why.
         reason: LinkEnd,
     },
+    /// A receiver has no slot for a connection, and refuses its lanes until it has (law L10.3). The connection stays. Said
+    /// once for each connection by the receiver, and once for each link by the sender, who tries again with pauses.
+    NoSlot {
+        /// The peer.
+        peer: PeerId,
+        /// The connection.
+        link: LinkId,
+        /// Who wants to send on it.
+        direction: Direction,
+    },
     /// The peer does not speak the protocol; what was queued for it is lost as such.
     Unsupported {
         /// The peer.

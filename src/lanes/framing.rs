@@ -36,6 +36,8 @@ pub(crate) enum Answer {
     AlreadyOpen,
     /// The link's control substream is open.
     Control,
+    /// The receiver has no slot for the connection now (law L10.3).
+    NoSlot,
 }
 
 /// What comes back on a channel.
@@ -63,6 +65,8 @@ pub(crate) enum Framed {
 const LENGTH: usize = 4;
 const SUPERSEDED: u8 = 1;
 const ALREADY_OPEN: u8 = 2;
+/// 3 is the control substream's.
+const NO_SLOT: u8 = 4;
 
 impl Hello {
     /// Encoded length in bytes.
@@ -107,6 +111,7 @@ impl Answer {
             Answer::Superseded { greatest } => (SUPERSEDED, greatest),
             Answer::AlreadyOpen => (ALREADY_OPEN, 0),
             Answer::Control => (Self::CONTROL, 0),
+            Answer::NoSlot => (NO_SLOT, 0),
         };
         let [a, b, c, d, e, f, g, h] = value.to_be_bytes();
         [kind, a, b, c, d, e, f, g, h]
@@ -119,6 +124,7 @@ impl Answer {
             (SUPERSEDED, _) => Ok(Answer::Superseded { greatest: value }),
             (ALREADY_OPEN, Ok(0)) => Ok(Answer::AlreadyOpen),
             (Self::CONTROL, Ok(0)) => Ok(Answer::Control),
+            (NO_SLOT, Ok(0)) => Ok(Answer::NoSlot),
             _ => Err(BadAnswer { kind, value }),
         }
     }
@@ -294,6 +300,7 @@ mod tests {
             Answer::Superseded { greatest: u64::MAX },
             Answer::AlreadyOpen,
             Answer::Control,
+            Answer::NoSlot,
         ] {
             let mut replies = Replies::new();
             assert_eq!(replies.next(&mut answer.encode().as_slice()), Some(Ok(Reply::Answer(answer))));
@@ -303,7 +310,7 @@ mod tests {
 
     #[test]
     fn an_answer_of_unknown_kind_or_without_credit_is_bad() {
-        for (kind, value) in [(0, 0), (0, 33), (0, 256 + 16), (2, 1), (3, 1), (4, 0)] {
+        for (kind, value) in [(0, 0), (0, 33), (0, 256 + 16), (2, 1), (3, 1), (4, 1), (5, 0)] {
             let mut bytes = vec![kind];
             bytes.extend(u64::to_be_bytes(value));
             assert_eq!(Replies::new().next(&mut bytes.as_slice()), Some(Err(BadAnswer { kind, value })));

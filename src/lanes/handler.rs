@@ -27,6 +27,7 @@ use super::{
     reader::{Connection, Receiving, Source},
     refusals::Refusals,
     scheduler::LANES,
+    slot::Slot,
     writer::{Negotiated, Unopened},
 };
 use crate::task;
@@ -68,8 +69,9 @@ pub struct Handler {
     /// Each live inbound channel listens, and ends when this is dropped.
     channels: watch::Sender<()>,
     refusals: Arc<Refusals>,
-    /// One more is held by each inbound channel, live or with frames that were not taken over yet.
-    places: Arc<()>,
+    /// One more is held by each inbound channel, live or with frames that were not taken over yet. The connection keeps
+    /// its slot as long.
+    places: Arc<Slot>,
     outward: Option<Start>,
     broken: VecDeque<Broken>,
 }
@@ -86,7 +88,7 @@ impl Handler {
             refusals,
             inward: Arc::default(),
             channels: watch::channel(()).0,
-            places: Arc::new(()),
+            places: Arc::default(),
             outward: None,
             broken: VecDeque::new(),
         }

@@ -217,6 +217,15 @@ impl Behaviour {
         }
     }
 
+    /// The receiver has no slot for the link now.
+    pub(super) fn link_refused(&mut self, peer_id: PeerId, number: u64) {
+        let link = self.peers.get(&peer_id).and_then(|peer| peer.link.as_ref());
+        if let Some(link) = link.filter(|link| link.number == number) {
+            let link = LinkId::of(link.connection);
+            self.emit(Event::NoSlot { peer: peer_id, link, direction: Direction::Outward });
+        }
+    }
+
     /// The link's connection does not answer.
     pub(super) fn link_silent(&mut self, peer_id: PeerId, number: u64) {
         let Some(peer) = self.peers.get(&peer_id) else { return };

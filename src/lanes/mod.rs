@@ -64,8 +64,14 @@
 //! **References.** On a link a delegation is carried once, and named by its digest from then on (law L4); see
 //! `docs/wire-lanes.md`. It needs nothing to be set, and an `AdmissionLayer` around the handler at the other end.
 //!
+//! **Slots.** A node that is given a [`Links`](crate::link::Links) by [`Config::links`], as every node that admits should
+//! be, tells it of each connection's first lane to this node. Where there is no slot for it, lanes of that connection are
+//! refused by name and the connection stays; its opener keeps what is queued and tries again, with longer and longer
+//! pauses. Both sides say so ([`Event::NoSlot`]).
+//!
 //! **Metrics.** `admit_one_sends_total{class, outcome}`, `admit_one_lane_violations_total{violation}`,
-//! `admit_one_lane_oversize_frames_total`, `admit_one_lane_superseded_frames_total`, `admit_one_serve_errors_total`;
+//! `admit_one_lane_oversize_frames_total`, `admit_one_lane_superseded_frames_total`,
+//! `admit_one_lane_no_slot_answers_total` (a peer had no slot for a lane), `admit_one_serve_errors_total`;
 //! a gauge `admit_one_lane_depth{class}`, how many frames wait to be written to all peers, those in line and set aside
 //! included; a histogram `admit_one_lane_credit_wait_seconds{class}`, how long a link's lane had frames and waited for
 //! its window or credit, one value each time that a frame ended such a wait. Of references, each counted where it is
@@ -109,6 +115,7 @@ mod scheduler;
 mod settlement;
 mod shared;
 mod silence;
+mod slot;
 mod writer;
 
 pub use behaviour::Behaviour;

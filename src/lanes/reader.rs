@@ -30,6 +30,7 @@ use super::{
     refusals::Refusals,
     registry::{Opened, Registry, Token, Unopened},
     report::Report,
+    slot::Slot,
 };
 use crate::{
     clock::Clock,
@@ -80,8 +81,8 @@ pub(crate) struct Channel {
     dropped: AtomicBool,
     activity: Arc<Activity>,
     refusals: Arc<Refusals>,
-    /// Held, not read: its place among the connection's channels.
-    _place: Arc<()>,
+    /// Its place among the connection's channels, which shares the connection's slot.
+    place: Arc<Slot>,
 }
 
 /// What a connection's handler shares with its channels.
@@ -90,7 +91,7 @@ pub(crate) struct Connection {
     pub(crate) activity: Arc<Activity>,
     pub(crate) refusals: Arc<Refusals>,
     /// Counts the channels, each as long as it or a frame of it is there.
-    pub(crate) place: Arc<()>,
+    pub(crate) place: Arc<Slot>,
     /// Fails when the connection's handler is gone.
     pub(crate) gone: watch::Receiver<()>,
 }
@@ -204,7 +205,7 @@ impl Receiving {
             dropped: AtomicBool::new(false),
             activity,
             refusals,
-            _place: place,
+            place,
         };
         if let Err(violation) = self.run(stream, source, Arc::new(channel), opening, gone).await {
             self.report(Report::Violation { peer: source.peer, connection: source.connection, violation }).await;
@@ -238,7 +239,9 @@ impl Receiving {
         let index = hello.channel.index;
         let fresh = || Arc::new(ReceiverEnd::new(Arc::clone(&self.clock)));
         let token = Arc::downgrade(&channel);
-        let opened = self.registry().open(&source.peer, source.link, hello, token, fresh);
+        let opened = channel.place.open(self.config.links.as_deref(), (source.peer, source.link), || {
+            self.registry().open(&source.peer, source.link, hello, token, fresh)
+        });
         match opened {
             Ok(Opened { first, superseded, ended, shared: references, replaced }) => {
                 let registered = Registered { receiving: self, source, hello };
@@ -268,6 +271,15 @@ impl Receiving {
                 self.answer(&mut stream, Answer::AlreadyOpen).await;
                 Err(Violation::AlreadyOpen { channel: index })
             }
+            Err(Unopened::NoSlot(error)) => {
+                tracing::debug!(peer = %source.peer, %error, "a channel is refused");
+                self.answer(&mut stream, Answer::NoSlot).await;
+                if channel.place.is_first_refusal() {
+                    let event = Event::NoSlot { peer: source.peer, link: source.link, direction: Direction::Inward };
+                    self.report(Report::Event(event)).await;
+                }
+                Ok(())
+            }
             Err(Unopened::UnknownChannel) => Err(Violation::UnknownChannel { index, pool: hello.channel.pool }),
         }
     }
@@ -292,7 +304,8 @@ impl Receiving {
                 self.answer(&mut stream, Answer::AlreadyOpen).await;
                 return Err(Violation::AlreadyOpen { channel: Hello::CONTROL });
             }
-            Err(Unopened::UnknownChannel) => {
+            // No lane, so it takes no slot.
+            Err(Unopened::UnknownChannel | Unopened::NoSlot(_)) => {
                 return Err(Violation::UnknownChannel { index: Hello::CONTROL, pool: hello.channel.pool });
             }
         };

@@ -28,7 +28,7 @@ use super::{
     framing::Hello,
     scheduler::LANES,
 };
-use crate::link::Channel;
+use crate::link::{Channel, NoSlot};
 
 /// How many peers without a connection may be remembered before it is looked whether they left anything.
 const SWEEP_AT: usize = 64;
@@ -85,9 +85,19 @@ pub(crate) struct Opened<C, T, S> {
 /// A hello that opens nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unopened {
-    Superseded { greatest: u64 },
+    Superseded {
+        greatest: u64,
+    },
     UnknownChannel,
     AlreadyOpen,
+    /// Not the registry's to say.
+    NoSlot(NoSlot),
+}
+
+impl From<NoSlot> for Unopened {
+    fn from(error: NoSlot) -> Self {
+        Self::NoSlot(error)
+    }
 }
 
 impl<P: Clone + Eq + Hash, C: Copy + Eq, T: Token, S: Clone> Registry<P, C, T, S> {

@@ -26,6 +26,11 @@ pub(crate) enum Report {
         peer: PeerId,
         number: u64,
     },
+    /// The receiver has no slot for the link now.
+    LinkRefused {
+        peer: PeerId,
+        number: u64,
+    },
     /// The link's task is done; everything that was in flight on it is settled.
     LinkEnded {
         peer: PeerId,

@@ -12,7 +12,8 @@
 //! **Failures.** A channel that fails loses its own sends in flight and is opened again after a pause, doubling; its
 //! queue stays. They are lost although the link goes on, since nothing can settle them any more: their credit would have
 //! come on that substream alone, its successor counts anew, and the receiver admits nothing of the old one after the new
-//! one is open. The link ends when its connection does, when the peer does not speak the protocol, when the receiver
+//! one is open. So it is with one that the receiver has no slot for, which has none in flight. The link ends when its
+//! connection does, when the peer does not speak the protocol, when the receiver
 //! has a greater link, when the receiver breaks the protocol, and at shutdown; its sends in flight are lost, and what
 //! is queued stays queued (law L3.8). It ends too when its connection does not answer (see `silence`) and the behaviour
 //! has another. The behaviour hears of the end last of all. A send in flight that its receiver
@@ -110,6 +111,9 @@ pub(crate) struct Writer {
     silence: Silence,
     /// Set to when it is to be asked about.
     listening: Option<BoxFuture<'static, ()>>,
+    /// Whether the receiver had no slot for a channel, and whether that is still to be said.
+    refused: bool,
+    refusal_untold: bool,
     taken: Vec<Item>,
     waits: CreditWaits,
     /// Set no later than when the first of the sends in flight is past its life.
@@ -158,12 +162,15 @@ struct InFlight {
 enum ChannelEnd {
     Io(io::Error),
     AlreadyOpen,
+    NoSlot,
     Unanswered,
 }
 
 /// What the behaviour is to hear.
 enum Said {
     Opened,
+    /// The receiver has no slot.
+    Refused,
     Silent,
     End(WriterEnd),
 }
@@ -206,6 +213,8 @@ impl Writer {
             announced: false,
             silence,
             listening: None,
+            refused: false,
+            refusal_untold: false,
             taken: Vec::new(),
             waits: CreditWaits::default(),
             overdue: None,
@@ -220,6 +229,7 @@ impl Writer {
                     self.announced = true;
                     self.report(Report::LinkOpened { peer, number }).await;
                 }
+                Said::Refused => self.report(Report::LinkRefused { peer, number }).await,
                 Said::Silent => self.report(Report::LinkSilent { peer, number }).await,
                 Said::End(end) => break end,
             }
@@ -255,12 +265,20 @@ impl Writer {
                         moved = true;
                         self.heard();
                     }
-                    Step::Failed(why) => self.failed(place, &why),
+                    Step::Failed(why) => {
+                        if let ChannelEnd::NoSlot | ChannelEnd::AlreadyOpen = why {
+                            self.heard();
+                        }
+                        self.failed(place, &why);
+                    }
                     Step::End(end) => return Poll::Ready(Said::End(end)),
                 }
             }
             if self.opened && !self.announced {
                 return Poll::Ready(Said::Opened);
+            }
+            if std::mem::take(&mut self.refusal_untold) {
+                return Poll::Ready(Said::Refused);
             }
             if self.wires.standing.is_to_leave() && self.silence.is_silent() {
                 return Poll::Ready(Said::End(WriterEnd::Silent));
@@ -401,6 +419,11 @@ impl Writer {
                     Ok(Reply::Answer(Answer::Superseded { greatest })) => {
                         return Step::End(WriterEnd::Superseded { greatest });
                     }
+                    Ok(Reply::Answer(Answer::NoSlot)) => {
+                        metrics::counter!("admit_one_lane_no_slot_answers_total").increment(1);
+                        self.refusal_untold = !std::mem::replace(&mut self.refused, true);
+                        return Step::Failed(ChannelEnd::NoSlot);
+                    }
                     Ok(Reply::Answer(Answer::AlreadyOpen)) => return Step::Failed(ChannelEnd::AlreadyOpen),
                     // It is no control substream.
                     Ok(Reply::Answer(Answer::Control)) => {
@@ -523,6 +546,7 @@ impl Writer {
         let Some(link) = self.channels.get_mut(place) else { return };
         let reason = match why {
             ChannelEnd::Io(error) => error.to_string(),
+            ChannelEnd::NoSlot => "the receiver has no slot for the connection".into(),
             ChannelEnd::AlreadyOpen => "the receiver has not seen the earlier one end".into(),
             ChannelEnd::Unanswered => "the receiver does not answer".into(),
         };

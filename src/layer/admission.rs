@@ -23,6 +23,10 @@ use crate::{
 /// a message in chunks that it took the last of is joined. Its clones, and the services of one layer's clones, share
 /// one boundary, one order of turns, what is gathered, and one memory of verified delegations.
 ///
+/// Namespaces that delegate their replay protection (law L6) are registered on the boundary: with
+/// [`Admission::open_delegating`] for the run, and while it runs with [`Admission::register`] and
+/// [`Admission::withdraw`].
+///
 /// ```
 /// use std::convert::Infallible;
 ///
@@ -135,6 +139,7 @@ impl<F> AdmissionLayerBuilder<F> {
     #[must_use]
     pub fn build(self) -> AdmissionLayer<F> {
         let clock = Arc::clone(self.admission.clock());
+        let classifier = self.classifier.identity();
         let rules = Rules {
             network: self.network,
             local: self.local,
@@ -148,7 +153,7 @@ impl<F> AdmissionLayerBuilder<F> {
             reassembly: ReassemblyLayer::new(verify.clone(), Arc::clone(&clock), self.reassembly),
             verify,
             forward: ForwardLayer::new(self.local, clock, self.forwarding),
-            admit: AdmitLayer::new(self.local, self.admission, self.concurrency, self.evidence),
+            admit: AdmitLayer::new(self.local, classifier, self.admission, self.concurrency, self.evidence),
         }
     }
 }

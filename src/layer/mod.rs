@@ -14,16 +14,19 @@
 //! [`report`] says refusals back to the transport.
 //!
 //! Metrics: `admit_one_refusals_total` by `reason` (see [`Refusal::label`]),
-//! `admit_one_verdicts_total` by `class` and `verdict`, `admit_one_forwarded_total` by `class`, and those of
+//! `admit_one_verdicts_total` by `class`, `verdict` and `window`, `admit_one_forwarded_total` by `class`, and those of
 //! [`reassembly`]. Spans:
 //! `transaction`, at debug level, from verification to the handler's answer.
 
 mod admission;
 pub mod admit;
 pub mod boundary;
+pub mod charging;
 mod dispatch;
 pub mod forward;
+pub mod local;
 mod outcome;
+pub mod quota;
 pub mod reassembly;
 mod refusal;
 pub mod report;

@@ -14,10 +14,12 @@ use crate::{
     identity::{DelegationDigest, Did, DidError, SignError},
     layer::{
         boundary::BoundaryRefusal,
+        charging::{Bound, Introducer},
+        quota::Bucket,
         reassembly::ChunkRefusal,
         window::{ForkEvidence, WindowRefusal},
     },
-    link::Channel,
+    link::{Channel, NoSlot},
     message::{Class, ClassifyError, DecodeError, Incarnation, StreamKey, TransactionDigest},
     storage::{
         RecordName,
@@ -188,6 +190,13 @@ pub enum Refusal {
         /// The mark.
         mark: WallMs,
     },
+    /// Issued at or before its namespace's mark, where the namespace stopped to delegate its replay protection or another
+    /// classifier began to read it (law L6.4).
+    #[error("issued at or before {mark}, where its namespace was withdrawn: sign it anew")]
+    NamespaceWithdrawn {
+        /// The mark.
+        mark: WallMs,
+    },
     /// It expires at or below its class's floor, where removed streams may have admitted it (law L10.5).
     #[error("expires at or before {floor}, up to which spent streams of its class were removed: sign it anew")]
     BelowFloor {
@@ -223,12 +232,27 @@ pub enum Refusal {
         /// The lowest sequence that its window covers.
         lowest: u64,
     },
-    /// A new stream, and no place for one (law L10.1).
-    #[error("a new stream, and the bound of {bound} streams is reached: one is free when a stream is spent")]
+    /// A new stream, and its introducer may not open one more (laws L10.1 and L10.3).
+    #[error("a new stream, and {introducer} has reached {bound}: there is room when one of its streams is spent")]
     StreamCapacityExceeded {
-        /// The bound.
-        bound: usize,
+        /// Whom it would be charged to.
+        introducer: Introducer,
+        /// The bound that is reached.
+        bound: Bound,
     },
+    /// Its stream's quota is used up (law L7).
+    #[error("the stream {key:?} is over its quota of {bucket:?}: send slower, or in smaller messages")]
+    QuotaExceeded {
+        /// The stream.
+        key: Box<StreamKey>,
+        /// Which of its buckets holds too little.
+        bucket: Bucket,
+        /// When it holds enough if nothing else comes, in milliseconds; `None` where the message is over the burst.
+        after_ms: Option<u64>,
+    },
+    /// A new stream by a link that nobody announced, and no slot is free for such links (law L10.3).
+    #[error("a new stream by a link that was not announced, which share one slot: {0}")]
+    NoSlot(NoSlot),
     /// A table's budget is reached (law L9.7).
     #[error("{0}: raise the budget, or wait until streams are spent")]
     BudgetExhausted(BudgetExhausted),
@@ -318,12 +342,15 @@ impl Refusal {
             Refusal::HopSignature { .. } => "hop_signature",
             Refusal::StreamUnavailable { .. } => "stream_unavailable",
             Refusal::BeforeMark { .. } => "before_mark",
+            Refusal::NamespaceWithdrawn { .. } => "namespace_withdrawn",
             Refusal::BelowFloor { .. } => "below_floor",
             Refusal::IncarnationAhead { .. } => "incarnation_ahead",
             Refusal::Replay => "replay",
             Refusal::Fork { .. } => "fork",
             Refusal::Stale { .. } => "stale",
             Refusal::StreamCapacityExceeded { .. } => "stream_capacity_exceeded",
+            Refusal::QuotaExceeded { .. } => "quota_exceeded",
+            Refusal::NoSlot(_) => "no_slot",
             Refusal::BudgetExhausted(_) => "budget_exhausted",
             Refusal::StoreFailed(_) => "store_failed",
             Refusal::DispatchFull { .. } => "dispatch_full",
@@ -348,6 +375,7 @@ impl From<BoundaryRefusal> for Refusal {
             BoundaryRefusal::Expired { expired } => Refusal::Expired { expires_at: expired },
             BoundaryRefusal::FromTheFuture { issued_at, sigma } => Refusal::FromTheFuture { issued_at, sigma },
             BoundaryRefusal::BeforeMark { mark } => Refusal::BeforeMark { mark },
+            BoundaryRefusal::NamespaceWithdrawn { mark } => Refusal::NamespaceWithdrawn { mark },
             BoundaryRefusal::BelowFloor { floor } => Refusal::BelowFloor { floor },
             BoundaryRefusal::IncarnationAhead { incarnation, sigma } => {
                 Refusal::IncarnationAhead { incarnation, sigma }
@@ -359,7 +387,13 @@ impl From<BoundaryRefusal> for Refusal {
             BoundaryRefusal::Window(WindowRefusal::Stale { incarnation, lowest }) => {
                 Refusal::Stale { incarnation, lowest }
             }
-            BoundaryRefusal::StreamCapacityExceeded { bound } => Refusal::StreamCapacityExceeded { bound },
+            BoundaryRefusal::QuotaExceeded { key, bucket, after_ms } => {
+                Refusal::QuotaExceeded { key: Box::new(key), bucket, after_ms }
+            }
+            BoundaryRefusal::StreamCapacityExceeded { introducer, bound } => {
+                Refusal::StreamCapacityExceeded { introducer, bound }
+            }
+            BoundaryRefusal::NoSlot(error) => Refusal::NoSlot(error),
             BoundaryRefusal::BudgetExhausted(exhausted) => Refusal::BudgetExhausted(exhausted),
         }
     }

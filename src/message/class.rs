@@ -74,11 +74,39 @@ pub enum ClassifyError {
     Truncated,
 }
 
+/// Tells classifiers apart: a hash of whatever their answers depend on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct ClassifierId([u8; Self::LEN]);
+
+impl ClassifierId {
+    /// Length in bytes.
+    pub const LEN: usize = 32;
+
+    /// The identity of the classifier that is described by `name`: its author's name for it, its version, and its
+    /// parameters.
+    pub fn of(name: &str) -> Self {
+        Self(blake3::derive_key("admit-one classifier identity 1", name.as_bytes()))
+    }
+
+    pub(crate) const fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
+        Self(bytes)
+    }
+
+    pub(crate) const fn as_bytes(&self) -> &[u8; Self::LEN] {
+        &self.0
+    }
+}
+
 /// Derives a transaction's class from its signed data, alike on both sides (law L2.6).
 ///
 /// The class is hashed into what is signed and never travels, so two nodes with different classifiers refuse each
 /// other's signatures.
 pub trait Classifier: Debug + Send + Sync + 'static {
+    /// Names what [`classify`](Self::classify) answers: two classifiers that answer alike for all data may share an
+    /// identity, and two that differ for any must not. A receiver records it: where the data of a delegating namespace
+    /// may be read as of another one since, what was issued before is refused (law L6.4).
+    fn identity(&self) -> ClassifierId;
+
     /// Reads the class, and for Application the namespace, of `data`. Pure: the same data gives the same answer.
     ///
     /// # Errors
@@ -114,6 +142,10 @@ impl TagClassifier {
 }
 
 impl Classifier for TagClassifier {
+    fn identity(&self) -> ClassifierId {
+        ClassifierId::of("admit-one tag classifier 1")
+    }
+
     fn classify(&self, data: &[u8]) -> Result<Classified, ClassifyError> {
         let (&tag, rest) = data.split_first().ok_or(ClassifyError::Empty)?;
         let class = Class::from_lane(tag).ok_or(ClassifyError::UnknownTag(tag))?;

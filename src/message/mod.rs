@@ -12,7 +12,7 @@ mod wire;
 
 pub use chunk::{Chunks, CutError, MESSAGE_LIMIT, cut};
 pub(crate) use chunk::{check_cut, slice_range};
-pub use class::{Class, Classified, Classifier, ClassifyError, TagClassifier};
+pub use class::{Class, Classified, Classifier, ClassifierId, ClassifyError, TagClassifier};
 pub use payload::{MAX_HOP_BUDGET, Payload};
 pub use stream::{NetworkId, StreamKey};
 pub use transaction::{

@@ -39,6 +39,26 @@ pub(crate) enum Guard {
     IncarnationAhead,
     /// The window judges (law L5.3).
     Window,
+    /// Only a registered namespace has volatile windows (law L6.1).
+    Registered,
+    /// A link-local transaction was issued after its namespace's registration mark (law L6.4).
+    RegistrationMark,
+    /// What was issued at or before a namespace's mark is refused (law L6.4).
+    WithdrawalMark,
+    /// A withdrawal's mark survives a registration (law L6.4).
+    MarkSurvives,
+    /// A mark is no less than what may have been admitted link-locally, in earlier runs too (law L6.4).
+    Horizon,
+    /// A moved horizon is staged with the admission that moves it (law L6.4).
+    HorizonStaged,
+    /// A start without a registered namespace withdraws it (law L6.4).
+    StartWithout,
+    /// A start with another classifier sets the mark of all namespaces (law L6.4).
+    ClassifierMark,
+    /// What a namespace's mark refuses is not handed over either, though it was admitted (law L6.4).
+    HandOver,
+    /// A link's volatile window judges (law L6.2).
+    LocalWindow,
 }
 
 /// Which guard a test took away. Empty outside tests.

@@ -15,7 +15,8 @@ use std::{
 use admit_one::{
     clock::{Clock as _, SystemClock, WallMs},
     identity::{Did, KeySigner},
-    layer::boundary::{Admission, AdmissionConfig, Request},
+    layer::boundary::{Admission, AdmissionConfig, Carrier, Request},
+    link::LinkId,
     message::{Class, DEFAULT_TTL_MS, Incarnation, NetworkId, StreamKey, TransactionDigest},
     storage::{
         Journal, JournalConfig,
@@ -184,6 +185,9 @@ async fn node(store: &Path, plan: &Plan) {
             digest: TransactionDigest(blake3::hash(format!("{place} {sequence}").as_bytes()).into()),
             issued_at: plan.issued_at,
             ttl: DEFAULT_TTL_MS,
+            bytes: 0,
+            application: None,
+            carrier: Carrier::Link(LinkId::of(0)),
         };
         let answer = admission.admit(request).map(move |answer| match answer.expect("the disk is sound") {
             Ok(_) => format!("admitted {place} {sequence} ."),

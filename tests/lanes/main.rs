@@ -17,6 +17,7 @@ mod references;
 mod reroute;
 mod reroute_failure;
 mod serve;
+mod slots;
 mod stalls;
 mod support;
 

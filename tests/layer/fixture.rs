@@ -210,7 +210,10 @@ impl Counters {
 
     /// What `name` counted since it was last looked at, by the value of `label`.
     pub fn take(&self, name: &str, label: &str) -> HashMap<String, u64> {
-        sum(self.kept().extract_if(.., |(key, _)| key.name() == name).map(|(key, count)| (labelled(&key, label), count)))
+        sum(self
+            .kept()
+            .extract_if(.., |(key, _)| key.name() == name)
+            .map(|(key, count)| (labelled(&key, label), count)))
     }
 
     /// What every counter counted since it was last looked at, by its name and the value of `label`.

@@ -10,6 +10,7 @@ use admit_one::{
     layer::{
         AdmissionLayer, Admitted,
         boundary::{Admission, AdmissionConfig},
+        charging::Shares,
         forward::Forwarding,
     },
     link::Router,
@@ -44,14 +45,13 @@ struct Node {
 impl Node {
     /// Starts a node, and returns once it is connected to `to`.
     async fn start(to: Option<&Multiaddr>) -> Self {
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        let directory = tempfile::tempdir().expect("a directory");
-        let store = Journal::open(directory.path().join("store"), JournalConfig::default()).expect("a new store");
-        let commit = GroupCommit::open(Arc::new(store), CommitConfig::default()).await.expect("opens");
+        Self::on(Stored::new().await, to, Config::default()).await
+    }
 
+    async fn on(Stored { clock, commit, directory }: Stored, to: Option<&Multiaddr>, config: Config) -> Self {
         let key = Keypair::generate_ed25519();
         let signer = KeySigner::from_keypair(&key).expect("an Ed25519 key");
-        let (lanes, outbound, incoming) = Behaviour::new(Config::default(), clock.clone());
+        let (lanes, outbound, incoming) = Behaviour::new(config, clock.clone());
         let mut swarm = SwarmBuilder::with_existing_identity(key)
             .with_tokio()
             .with_tcp(tcp::Config::default().nodelay(true), noise::Config::new, yamux::Config::default)
@@ -86,15 +86,43 @@ impl Node {
         Self { signer, outbound, incoming, address, clock, commit, _directory: directory }
     }
 
-    /// Opens its boundary, and returns once its birth mark has passed.
     async fn admission(&self) -> Admission {
-        let config = AdmissionConfig { sigma: 100, ..AdmissionConfig::default() };
-        let admission = Admission::open(&self.commit, self.clock.clone(), config).await.expect("opens");
-        while admission.health().refuses_fresh_until.is_some() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        admission
+        admission(&self.commit, &self.clock, Shares::default()).await
     }
+
+    /// An origin that sends straight to whoever it is for.
+    fn origin(&self) -> Origin {
+        let signer = Arc::new(self.signer.clone());
+        let leases = Leases::open(&self.commit, self.clock.clone(), LeaseConfig::default()).expect("opens");
+        let origin = Origin::builder(NETWORK, signer, leases, self.outbound.clone(), self.clock.clone());
+        origin.build().expect("an origin")
+    }
+}
+
+/// A node's store, before it has a swarm.
+struct Stored {
+    clock: Arc<dyn Clock>,
+    commit: GroupCommit,
+    directory: tempfile::TempDir,
+}
+
+impl Stored {
+    async fn new() -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let store = Journal::open(directory.path().join("store"), JournalConfig::default()).expect("a new store");
+        let commit = GroupCommit::open(Arc::new(store), CommitConfig::default()).await.expect("opens");
+        Self { clock: Arc::new(SystemClock::new()), commit, directory }
+    }
+}
+
+/// Opens a boundary, and returns once its birth mark has passed.
+async fn admission(commit: &GroupCommit, clock: &Arc<dyn Clock>, shares: Shares) -> Admission {
+    let config = AdmissionConfig { sigma: 100, shares, ..AdmissionConfig::default() };
+    let admission = Admission::open(commit, clock.clone(), config).await.expect("opens");
+    while admission.health().refuses_fresh_until.is_some() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    admission
 }
 
 #[derive(Debug)]
@@ -219,4 +247,46 @@ async fn l2_8_a_message_of_5_mb_arrives_once_and_whole_by_way_of_a_relay() {
         assert!(got == data, "whole");
     }
     assert!(handler.try_recv().is_err(), "once");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn l10_3_a_connection_that_opens_too_many_streams_is_refused_on_its_own_slot_and_no_other() {
+    let (handled, mut handler) = mpsc::unbounded_channel();
+    let work = async {
+        let stored = Stored::new().await;
+        let shares = Shares { slots: 2, floor: 2, pool: 0, ..Shares::default() };
+        let boundary = admission(&stored.commit, &stored.clock, shares).await;
+        let destination = Node::on(stored, None, Config::default().links(Arc::new(boundary.clone()))).await;
+        let to = destination.signer.key();
+        let layer = AdmissionLayer::builder(NETWORK, to, boundary.clone()).build();
+        let service = layer.layer(service_fn(move |admitted: Admitted| {
+            let seen = (admitted.origin(), admitted.class());
+            std::future::ready(handled.send(seen).map_err(|_| "the test is over"))
+        }));
+        tokio::spawn(destination.incoming.serve(service));
+
+        // Each class is a stream of its own; the third and fourth are past the floor, and there is no pool.
+        let greedy = Node::start(Some(&destination.address)).await;
+        let origin = greedy.origin();
+        for lane in 0..4 {
+            let data = if lane == 3 { vec![3, 1, b'a'] } else { vec![lane] };
+            origin.send(to, data).await.expect("accepted").await.expect("taken over, if only to be refused");
+        }
+        assert_eq!((boundary.health().streams, boundary.health().slots_taken), (2, 1));
+
+        let modest = Node::start(Some(&destination.address)).await;
+        let origin = modest.origin();
+        for lane in 0..2 {
+            origin.send(to, vec![lane]).await.expect("accepted").await.expect("taken over");
+        }
+        assert_eq!((boundary.health().streams, boundary.health().slots_taken), (4, 2));
+        [greedy.signer.key(), modest.signer.key()]
+    };
+    let [greedy, modest] = tokio::time::timeout(FAILURE, work).await.expect("in time");
+    let mut seen = Vec::new();
+    while let Ok(one) = handler.try_recv() {
+        seen.push(one);
+    }
+    let each = |origin| [(origin, Class::DhtControl), (origin, Class::Storage)];
+    assert_eq!(seen, [each(greedy), each(modest)].concat());
 }

@@ -9,6 +9,7 @@ mod forward;
 mod handler;
 mod lanes;
 mod link_end;
+mod local;
 mod originals;
 mod reassembly;
 mod references;

@@ -6,6 +6,7 @@ use super::Admit;
 use crate::{
     identity::{Did, Signer},
     layer::{boundary::Admission, dispatch::Turns},
+    message::ClassifierId,
 };
 
 /// Puts [`Admit`] in front of a handler. All its services share one boundary and one order of turns.
@@ -17,6 +18,7 @@ pub struct AdmitLayer {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) local: Did,
+    pub(super) classifier: ClassifierId,
     pub(super) admission: Admission,
     pub(super) turns: Turns,
     pub(super) evidence: Option<Arc<dyn Signer>>,
@@ -25,11 +27,12 @@ pub(super) struct Shared {
 impl AdmitLayer {
     pub(in crate::layer) fn new(
         local: Did,
+        classifier: ClassifierId,
         admission: Admission,
         concurrency: NonZeroUsize,
         evidence: Option<Arc<dyn Signer>>,
     ) -> Self {
-        Self { shared: Arc::new(Shared { local, admission, turns: Turns::new(concurrency), evidence }) }
+        Self { shared: Arc::new(Shared { local, classifier, admission, turns: Turns::new(concurrency), evidence }) }
     }
 }
 

@@ -12,12 +12,13 @@ use crate::{
     BoxFuture,
     layer::{
         AdmissionError, Outcome, Refusal, Verified,
-        boundary::{BoundaryRefusal, Request},
+        boundary::{Application, BoundaryRefusal, Carrier, Request},
         dispatch::Turn,
+        local::{Namespace, is_own_connection},
         reassembly::ChunkRefusal,
         window::{ForkEvidence, Verdict},
     },
-    message::Kind,
+    message::{Class, Kind},
     storage::commit::Ticket,
 };
 
@@ -67,6 +68,9 @@ where
 /// A transaction whose transition is staged, and its place in its channel's line.
 struct Staged {
     verified: Verified,
+    request: Request,
+    /// How often a mark had been set before it was admitted.
+    marks: u64,
     turn: Turn,
     ticket: Ticket<Result<Verdict, BoundaryRefusal>>,
     shared: Arc<Shared>,
@@ -90,13 +94,17 @@ impl Staged {
             digest: verified.digest(),
             issued_at: content.issued_at,
             ttl: content.ttl,
+            bytes: content.data.len() as u64,
+            application: application(shared, &verified),
+            carrier: Carrier::Link(verified.link()),
         };
+        let marks = shared.admission.marks();
         let (turn, ticket) = shared.turns.take(&verified, || shared.admission.admit(request))?;
-        Ok(Self { verified, turn, ticket, shared: Arc::clone(shared) })
+        Ok(Self { verified, request, marks, turn, ticket, shared: Arc::clone(shared) })
     }
 
     async fn run<H: Service<Admitted>>(self, mut handler: H) -> Result<Outcome<H::Response>, AdmissionError<H::Error>> {
-        let Self { mut verified, turn, ticket, shared } = self;
+        let Self { mut verified, request, marks, turn, ticket, shared } = self;
         let verdict = match ticket.await {
             Ok(Ok(verdict)) => verdict,
             Ok(Err(refusal)) => {
@@ -114,13 +122,34 @@ impl Staged {
         poll_fn(|context| handler.poll_ready(context)).await.map_err(AdmissionError::Handler)?;
         // Kept until the handler is done, whatever it does with its own (law L3.4).
         let credit = verified.take_credit().map(Arc::new);
-        let answer = handler.call(Admitted::new(verified, verdict, credit.clone()));
+        let admitted = Admitted::new(verified, verdict, credit.clone());
+        let answer = match shared.admission.hand_over(&request, marks, || handler.call(admitted)).await {
+            Ok(answer) => answer,
+            Err(refusal) => {
+                drop(turn);
+                return Err(AdmissionError::pass_on(refusal.into()));
+            }
+        };
         turn.called();
         let answer = answer.await.map(Outcome::Dispatched).map_err(AdmissionError::Handler);
         drop((turn, credit));
         tracing::debug!(handled = answer.is_ok(), "dispatched");
         answer
     }
+}
+
+/// What decides whether it is link-local: its envelope and its connection, nothing else (law L6.1).
+fn application(shared: &Shared, verified: &Verified) -> Option<Application> {
+    if verified.class() != Class::Application {
+        return None;
+    }
+    let delegatee = verified.delegation().map(|delegation| delegation.delegatee());
+    let own = is_own_connection(&verified.peer_did(), &verified.origin(), delegatee.as_ref());
+    Some(Application {
+        classifier: shared.classifier,
+        namespace: verified.namespace().and_then(|namespace| Namespace::new(namespace).ok()),
+        own_link: own.then(|| verified.link()),
+    })
 }
 
 /// The refusal, with this node's evidence where it is a fork and there is a key to sign with.

@@ -5,13 +5,20 @@ use std::{collections::VecDeque, time::Duration};
 use bytes::Bytes;
 
 use super::{
-    AdmissionConfig, AdmissionOpenError, BoundaryRefusal, REMOVALS, Request, STREAMS_MAX,
+    AdmissionConfig, AdmissionOpenError, BoundaryRefusal, Carrier, REMOVALS, Request, STREAMS_MAX,
+    judge::{Admission, Change},
+    local::{Local, LocalUndo},
     record::StreamRecord,
     table::{Stream, Streams},
 };
 use crate::{
     clock::WallMs,
-    layer::window::{Verdict, observe},
+    layer::{
+        charging::{Introducer, Slots},
+        quota::{FILL_MAX, Quotas, Steady},
+        window::Verdict,
+    },
+    link::{LinkId, NoSlot},
     message::{GREATEST_TTL_MS, StreamKey},
     storage::{
         Key, RecordName, Scan, Table,
@@ -26,6 +33,8 @@ use crate::{
 pub(super) trait Staging {
     /// The batch that the writes land in.
     fn batch(&self) -> BatchNumber;
+    /// The batch that the transition's answer waits for, if it waits.
+    fn waits_for(&self) -> Option<BatchNumber>;
     /// Stages a whole new value.
     fn put(&mut self, table: Table, key: Key, value: Bytes) -> Result<(), BudgetExhausted>;
     /// Stages a removal.
@@ -41,31 +50,46 @@ pub(super) trait Staging {
 /// All that a receiver remembers.
 #[derive(Debug)]
 pub(super) struct Boundary {
-    tolerance: Tolerance,
-    bound: usize,
+    pub(super) tolerance: Tolerance,
+    pub(super) bound: usize,
     birth_mark: bool,
-    streams: Streams,
+    pub(super) quotas: Quotas,
+    pub(super) steady: Steady,
+    pub(super) local: Local,
+    pub(super) streams: Streams,
+    pub(super) slots: Slots,
     birth: Option<Birth>,
-    floors: Floors,
+    pub(super) floors: Floors,
     /// The greatest instant of an admission, undone ones included, which only makes a mark later.
-    admitted: WallMs,
-    undo: VecDeque<(BatchNumber, Undo)>,
+    pub(super) admitted: WallMs,
+    pub(super) undo: VecDeque<(BatchNumber, Undo)>,
 }
 
 /// A value before the first change of a batch.
 #[derive(Debug)]
-enum Undo {
+pub(super) enum Undo {
+    Local(LocalUndo),
     Stream(StreamKey, Option<Box<Stream>>),
     Birth(Option<Birth>),
     Floors(Floors),
 }
 
-/// What an accepted request changes.
-struct Admission {
-    verdict: Verdict,
-    stream: StreamRecord,
-    removals: Vec<StreamKey>,
-    floors: Floors,
+/// What the boundary decided of a request that it accepts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Accepted {
+    pub(super) verdict: Verdict,
+    /// Whether it was admitted in a volatile window.
+    pub(super) link_local: bool,
+}
+
+/// How much is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Sizes {
+    pub(super) streams: usize,
+    /// Streams that slots hold past their floors.
+    pub(super) pool: u32,
+    /// Volatile windows.
+    pub(super) windows: usize,
 }
 
 /// A record that cannot be restored, and why.
@@ -90,13 +114,21 @@ impl Boundary {
         if config.streams > STREAMS_MAX {
             return Err(AdmissionOpenError::StreamsOverBound { configured: config.streams });
         }
+        let fill = config.quotas.fill_time();
+        if fill > FILL_MAX {
+            return Err(AdmissionOpenError::QuotaTooSlow { seconds: fill.as_secs() });
+        }
         let birth = shared(clock, "birth", BIRTH_KEY, Birth::decode)?;
         let floors = shared(clock, "floor", FLOOR_KEY, Floors::decode)?.unwrap_or_default();
         let mut boundary = Self {
             tolerance: Tolerance { sigma: config.sigma, ttl: config.greatest_ttl, guards },
             bound: config.streams,
             birth_mark: config.birth_mark,
-            streams: Streams::default(),
+            quotas: config.quotas,
+            steady: Steady::default(),
+            local: Local::restore(clock)?,
+            streams: Streams::new(config.shares),
+            slots: Slots::new(config.shares.slots),
             birth,
             admitted: floors.admitted(),
             floors,
@@ -143,115 +175,68 @@ impl Boundary {
         request: &Request,
         reading: &Reading,
         stage: &mut impl Staging,
-    ) -> Result<Verdict, BoundaryRefusal> {
-        let advanced = self.read(reading, stage)?;
+    ) -> Result<Accepted, BoundaryRefusal> {
+        let before = self.undo.len();
+        self.read(reading, stage)?;
+        if let Err(error) = self.read_by(request, reading, stage) {
+            self.take_back(before, stage);
+            return Err(error.into());
+        }
         let (sigma, ttl) = self.greatest();
         self.streams.pass(reading.monotonic, self.wait(sigma, ttl), 2 * REMOVALS);
-        let admission = match self.judge(request, reading.wall, stage) {
-            Ok(admission) => admission,
+        self.local.windows.sweep(self.steady.read(reading.monotonic), self.quotas.fill_time());
+        let change = match self.judge(request, reading, stage) {
+            Ok(change) => change,
             Err(refusal) => {
                 if !self.tolerance.guards.keep(Guard::RefusedReading) {
-                    self.take_back(advanced, stage);
+                    self.take_back(before, stage);
                 }
                 return Err(refusal);
             }
         };
-        let verdict = admission.verdict;
-        if let Err(error) = self.stage(request, &admission, stage) {
-            self.take_back(advanced, stage);
+        let staged = match &change {
+            Change::Durable(admission) => self.stage(request, admission, stage),
+            Change::LinkLocal(admission) => self.stage_local(admission, stage),
+        };
+        if let Err(error) = staged {
+            self.take_back(before, stage);
             return Err(error.into());
         }
-        self.apply(request, admission, reading, stage.batch());
-        Ok(verdict)
+        Ok(match change {
+            Change::Durable(admission) => {
+                let verdict = admission.verdict;
+                self.apply(request, admission, reading, stage.batch());
+                Accepted { verdict, link_local: false }
+            }
+            Change::LinkLocal(admission) => {
+                let verdict = admission.verdict;
+                self.apply_local(request, admission, reading.wall, stage);
+                Accepted { verdict, link_local: true }
+            }
+        })
     }
 
-    /// Discards what this transition staged, the birth that it may have advanced included. The next reading advances
-    /// it again.
-    fn take_back(&mut self, advanced: bool, stage: &mut impl Staging) {
+    /// Discards what this transition staged, and what it changed since the undo log was `before` long: the birth and the
+    /// classifier. The next reading advances them again.
+    pub(super) fn take_back(&mut self, before: usize, stage: &mut impl Staging) {
         stage.rewind();
-        if advanced && let Some((_, Undo::Birth(before))) = self.undo.pop_back() {
-            self.birth = before;
-        }
+        self.undo_to(before);
     }
 
     /// σ and ttl, the greatest that this store ever ran with.
-    fn greatest(&self) -> (u64, u64) {
+    pub(super) fn greatest(&self) -> (u64, u64) {
         match &self.birth {
             Some(birth) => (birth.greatest_sigma(), birth.greatest_ttl()),
             None => (self.tolerance.sigma, self.tolerance.ttl),
         }
     }
 
-    fn wait(&self, sigma: u64, ttl: u64) -> Duration {
+    /// How long a stream waits after its last admission before it may be removed.
+    pub(super) fn wait(&self, sigma: u64, ttl: u64) -> Duration {
         match self.tolerance.guards.keep(Guard::RemovalWait) {
-            true => Duration::from_millis(ttl.saturating_add(sigma)),
+            true => Duration::from_millis(ttl.saturating_add(sigma)).max(self.quotas.fill_time()),
             false => Duration::ZERO,
         }
-    }
-
-    fn judge(&self, request: &Request, wall: WallMs, stage: &impl Staging) -> Result<Admission, BoundaryRefusal> {
-        let guards = self.tolerance.guards;
-        let Tolerance { sigma, ttl: greatest, .. } = self.tolerance;
-        if let Some(record) = stage.unavailable(Table::Receiver, &request.stream.to_bytes())
-            && guards.keep(Guard::Unavailable)
-        {
-            return Err(BoundaryRefusal::StreamUnavailable { key: request.stream, record });
-        }
-        if request.ttl > greatest && guards.keep(Guard::TtlBound) {
-            return Err(BoundaryRefusal::TtlTooLong { ttl: request.ttl, greatest });
-        }
-        if request.issued_at.saturating_sub(sigma) > wall && guards.keep(Guard::FromTheFuture) {
-            return Err(BoundaryRefusal::FromTheFuture { issued_at: request.issued_at, sigma });
-        }
-        if wall >= request.expires_at() && guards.keep(Guard::Expired) {
-            return Err(BoundaryRefusal::Expired { expired: request.expires_at() });
-        }
-        if let Some(mark) = self.mark()
-            && request.issued_at <= mark
-            && guards.keep(Guard::BirthMark)
-        {
-            return Err(BoundaryRefusal::BeforeMark { mark });
-        }
-        let floor = self.floors.of(request.stream.class);
-        if request.expires_at() <= floor && guards.keep(Guard::Floor) {
-            return Err(BoundaryRefusal::BelowFloor { floor });
-        }
-        if request.incarnation.wall() > wall.saturating_add(sigma) && guards.keep(Guard::IncarnationAhead) {
-            return Err(BoundaryRefusal::IncarnationAhead { incarnation: request.incarnation, sigma });
-        }
-        let stream = self.streams.get(&request.stream);
-        let known = stream.filter(|_| guards.keep(Guard::Window)).map(|stream| &stream.record.window);
-        let (verdict, window) = observe(known, request.incarnation, request.sequence, request.digest)?;
-        // How many must go before a new stream has a place.
-        let over = match stream {
-            None => (self.streams.len() + stage.unrestorable() + 1).saturating_sub(self.bound),
-            Some(_) => 0,
-        };
-        let removals = self.removals(&request.stream, wall, over);
-        if removals.len() < over {
-            return Err(BoundaryRefusal::StreamCapacityExceeded { bound: self.bound });
-        }
-        let mut floors = self.floors;
-        for key in &removals {
-            if let Some(spent) = self.streams.get(key) {
-                floors.remove(key.class, spent.record.expiry, spent.record.admitted);
-            }
-        }
-        let (expiry, admitted) = stream.map_or((0, 0), |stream| (stream.record.expiry, stream.record.admitted));
-        let stream = StreamRecord { expiry: expiry.max(request.expires_at()), admitted: admitted.max(wall), window };
-        Ok(Admission { verdict, stream, removals, floors })
-    }
-
-    /// The spent streams that this admission removes: never its own, and at most [`REMOVALS`] or as many as it needs.
-    fn removals(&self, own: &StreamKey, wall: WallMs, needed: usize) -> Vec<StreamKey> {
-        let guards = self.tolerance.guards;
-        let (sigma, _) = self.greatest();
-        let before = match (guards.keep(Guard::Spent), guards.keep(Guard::SpentTolerance)) {
-            (true, true) => wall.checked_sub(sigma),
-            (true, false) => Some(wall),
-            (false, _) => Some(WallMs::MAX),
-        };
-        self.streams.expired(before).filter(|key| *key != own).take(REMOVALS.max(needed)).copied().collect()
     }
 
     fn stage(&self, request: &Request, admission: &Admission, stage: &mut impl Staging) -> Result<(), BudgetExhausted> {
@@ -271,10 +256,16 @@ impl Boundary {
             self.undo.push_back((batch, Undo::Floors(self.floors)));
             self.floors = admission.floors;
         }
+        if let (Carrier::Link(link), Introducer::Slot(slot)) = (request.carrier, admission.stream.introducer)
+            && self.streams.get(&request.stream).is_none()
+        {
+            self.slots.introduced(&link, slot);
+        }
         for key in admission.removals {
             self.set(key, None, batch);
         }
-        self.set(request.stream, Some(Stream::new(admission.stream, reading.monotonic, batch)), batch);
+        let stream = Stream::new(admission.stream, reading.monotonic, batch).with(admission.buckets);
+        self.set(request.stream, Some(stream), batch);
     }
 
     fn set(&mut self, key: StreamKey, stream: Option<Stream>, batch: BatchNumber) {
@@ -293,8 +284,15 @@ impl Boundary {
 
     /// Restores the last durable value of everything that is not durable as it stands.
     pub(super) fn undo(&mut self) {
-        while let Some((_, undo)) = self.undo.pop_back() {
+        self.undo_to(0);
+    }
+
+    fn undo_to(&mut self, length: usize) {
+        while self.undo.len() > length
+            && let Some((_, undo)) = self.undo.pop_back()
+        {
             match undo {
+                Undo::Local(undo) => self.local.undo(undo, self.steady.now()),
                 Undo::Stream(key, before) => drop(self.streams.set(key, before.map(|before| *before))),
                 Undo::Birth(before) => self.birth = before,
                 Undo::Floors(before) => self.floors = before,
@@ -302,7 +300,38 @@ impl Boundary {
         }
     }
 
+    /// A link takes a slot with its first lane (law L10.3).
+    pub(super) fn open_link(&mut self, link: LinkId) -> Result<u16, NoSlot> {
+        let slot = self.slots.open(link, self.streams.charges())?;
+        self.open_windows(link);
+        Ok(slot)
+    }
+
+    /// A link is retired, by the last of its guards: its slot is free and its volatile windows are gone (law L6.2). Its
+    /// charges stay (law L10.4).
+    pub(super) fn retire_link(&mut self, link: &LinkId) {
+        if self.slots.retire(link) {
+            self.retire_windows(link);
+        }
+    }
+
+    /// How many slots there are, and how many of them are taken.
+    pub(super) fn slots(&self) -> (usize, usize) {
+        self.slots.used()
+    }
+
+    /// How many streams slots hold past their floors.
+    pub(super) fn pool(&self) -> u32 {
+        self.streams.charges().pool()
+    }
+
+    /// How much is held.
+    pub(super) fn sizes(&self) -> Sizes {
+        Sizes { streams: self.streams.len(), pool: self.pool(), windows: self.windows() }
+    }
+
     /// How many streams are kept.
+    #[cfg(test)]
     pub(super) fn streams(&self) -> usize {
         self.streams.len()
     }
@@ -317,16 +346,24 @@ impl Boundary {
         self.birth.as_ref().filter(|_| self.birth_mark).map(Birth::mark)
     }
 
+    /// What the streams in memory are charged to.
+    #[cfg(test)]
+    pub(super) const fn charges(&self) -> &crate::layer::charging::Charges {
+        self.streams.charges()
+    }
+
     /// What a restart would have to restore.
     #[cfg(test)]
-    pub(super) fn durable(&self) -> (std::collections::BTreeMap<StreamKey, StreamRecord>, Option<Bytes>, Floors) {
+    pub(super) fn durable(
+        &self,
+    ) -> (std::collections::BTreeMap<StreamKey, StreamRecord>, Option<Bytes>, Floors, Bytes) {
         let streams = self.streams.iter().map(|(key, stream)| (*key, stream.record.clone())).collect();
-        (streams, self.birth.as_ref().map(Birth::encode), self.floors)
+        (streams, self.birth.as_ref().map(Birth::encode), self.floors, self.local.registry.encode())
     }
 }
 
 /// Reads a record that every stream relies on. One that is there and cannot be read refuses the store.
-fn shared<T>(
+pub(super) fn shared<T>(
     clock: &Scan,
     what: &'static str,
     key: &'static [u8],

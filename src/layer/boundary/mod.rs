@@ -2,8 +2,10 @@
 //! remembers of that.
 //!
 //! **State** (`core::Boundary`, pure): the window of every stream, with the greatest expiry and instant of what it
-//! admitted; the birth record (law L9.9); the floors of removed streams (law L10.5); and how to undo what is not durable
-//! yet. The set of records that cannot be restored belongs to group commit.
+//! admitted, and whom it is charged to (see [`charging`](super::charging)); which link has which slot, and its volatile
+//! windows (law L6.2); the registered namespaces (law L6.4); the birth record (law L9.9); the floors of removed streams
+//! (law L10.5); and how to undo what is not durable yet. The set of records that cannot be restored belongs to group
+//! commit.
 //!
 //! **Transition**: `Boundary::admit` takes a [`Request`], the clocks' reading made under the lock, and a stage for
 //! writes. Its checks, in their order, and why it is that one:
@@ -16,27 +18,49 @@
 //! 3. *TtlTooLong*: everything after relies on expiries within the greatest ttl of the clock.
 //! 4. *Expired, FromTheFuture* (L2.4): at the wall clock read inside. Before the marks, so that these speak only of what
 //!    would otherwise live.
-//! 5. *BeforeMark* (L9.9), 6. *BelowFloor* (L10.5): what a lost store or a removed window may have admitted. Before the
-//!    window, which cannot know it.
-//! 7. *IncarnationAhead* (L8.4): before the window, which would follow it out of reach.
-//! 8. *The window* (L5.3): Replay, Fork, Stale.
-//! 9. *StreamCapacityExceeded* (L10.1): after the window, since only a stream without one is new, and counting out what
-//!    the same admission removes.
-//! 10. *BudgetExhausted* (L9.7): the last that can refuse; what was staged is discarded, and the tables are as they were.
+//! 5. *BeforeMark* (L9.9), 6. *NamespaceWithdrawn* (L6.4), 7. *BelowFloor* (L10.5): what a lost store, a volatile window or
+//!    a removed one may have admitted. Before the windows, which cannot know it. (Another classifier than the recorded one
+//!    sets its mark before all checks, and that stays whatever becomes of the request.)
+//! 8. *IncarnationAhead* (L8.4): before the windows, which would follow it out of reach.
+//! 9. *Is it link-local* (L6.1)? Refuses nothing. What is, and finds room, meets the volatile window and the quota in place
+//!    of all that follows, and stages at most a moved horizon. It comes after 2 to 8, which hold for it too: a stream
+//!    that nothing is known of may have admitted it durably before its namespace was registered.
+//! 10. *The window* (L5.3): Replay, Fork, Stale.
+//! 11. *NoSlot, StreamCapacityExceeded* (L10.1 to L10.3): whether the introducer of a new stream may open it. Whether a
+//!     stream exists is a look at the table, and the window of one that does not refuses nothing, so that this stands
+//!     before or after 10 alike; here it is, since only a stream without a window is new. The introducer's own bound comes
+//!     before the bound of all, which is not its doing. What the same admission removes counts out of both, and so does
+//!     whatever is spent: where the bound is reached, as many spent streams go as make room. A known stream is charged
+//!     already, and meets none of this, whatever its slot holds by now.
+//! 12. *QuotaExceeded* (L7): after the window, since Replay, Fork and Stale cost nothing, and before anything is staged,
+//!     since what it refuses leaves window and record as they were. A stream that is not opened needs no buckets, so that
+//!     it comes after 11.
+//! 13. *BudgetExhausted* (L9.7): the last that can refuse; what was staged is discarded, and the tables are as they were.
 //!
 //! An admission then stages its own stream's record, the floor record if it removes spent streams (at most
 //! [`REMOVALS`] of them), and the birth record if the reading advanced it, all in one batch. A check on mail in custody
-//! would come before 8, a charge for a new stream at 9, a quota after it; a link-local window replaces 5 to 9.
+//! would come before 10.
+//!
+//! **Link-local** (L6). Which namespaces delegate their replay protection, and the marks that changes of that leave, are one
+//! record; volatile windows belong to links that were announced and go with them. What a volatile window admitted is
+//! undone with the batch that it waits for, and stays where it waits for none. Where a mark was set since, what was
+//! admitted is judged by it once more when it is handed over. See [`local`](super::local).
 //!
 //! **Spent streams** (L10.5). A stream waits until the greatest ttl + σ that this store ever ran with have passed on the
 //! monotonic clock since its last admission, or since it was loaded. Then it is looked at by the wall clock: σ after the
 //! greatest expiry that it admitted it is spent, and the next admission removes it.
 //!
+//! **Charges.** They are counted from the streams in memory with every change of them, and each record names whom its
+//! stream is charged to: a removal gives a charge back, a failed batch restores what was, a restart finds what was
+//! durable. Which link has which slot is volatile, and no batch's failure touches it.
+//!
 //! **Failures.** A batch that fails undoes every transition that is not durable, newest first (L9.2). A record of a
-//! stream that cannot be restored makes its stream unavailable; one of birth or floor that cannot be restored refuses
-//! the whole store, since every stream relies on it. A store without a birth record is born when it is first opened.
+//! stream that cannot be restored makes its stream unavailable; one of birth, floor or namespaces that cannot be restored
+//! refuses the whole store, since every stream relies on it. A store without a birth record is born when it is first opened.
 
 mod core;
+mod judge;
+mod local;
 #[cfg(test)]
 mod model;
 mod record;
@@ -51,16 +75,25 @@ pub use self::{
 };
 use crate::{
     clock::{DEFAULT_SIGMA_MS, WallMs},
-    layer::window::WindowRefusal,
-    message::{DEFAULT_TTL_MS, GREATEST_TTL_MS, Incarnation, StreamKey, TransactionDigest},
-    storage::{RecordName, commit::BudgetExhausted},
+    layer::{
+        charging::{Bound, Introducer, Shares},
+        local::{NAMESPACES_MAX, Namespace},
+        quota::{Bucket, FILL_MAX, Quotas},
+        window::WindowRefusal,
+    },
+    link::{LinkId, NoSlot},
+    message::{ClassifierId, DEFAULT_TTL_MS, GREATEST_TTL_MS, Incarnation, StreamKey, TransactionDigest},
+    storage::{
+        RecordName,
+        commit::{BudgetExhausted, StoreFailed},
+    },
 };
 
 /// The most streams that a receiver keeps (law L10.1): every class of 4,096 pairs.
 pub const STREAMS_MAX: usize = 16_384;
 
-/// The most spent streams that one admission removes; more only where bad records take so many places that a new stream
-/// needs it to have one.
+/// The most spent streams that one admission removes; more only where a new stream needs it to have a place: where bad
+/// records take so many, or its introducer's bound is reached by so many.
 pub const REMOVALS: usize = 4;
 
 /// How a receiver admits.
@@ -72,14 +105,26 @@ pub struct AdmissionConfig {
     pub greatest_ttl: u64,
     /// The most streams kept, unrestorable records included; at most [`STREAMS_MAX`].
     pub streams: usize,
+    /// How the places for new streams are shared between those who introduce them (law L10.3).
+    pub shares: Shares,
     /// Whether the birth mark refuses (law L9.9). Without it, a store that was lost admits again what its predecessor
     /// admitted and still lives. Birth is kept in either case, so that the guard can be enabled later.
     pub birth_mark: bool,
+    /// What each stream may bring in, by its class (law L7); none unless set. A bucket takes at most [`FILL_MAX`] to fill,
+    /// and a spent stream is kept until the slowest has.
+    pub quotas: Quotas,
 }
 
 impl Default for AdmissionConfig {
     fn default() -> Self {
-        Self { sigma: DEFAULT_SIGMA_MS, greatest_ttl: DEFAULT_TTL_MS, streams: STREAMS_MAX, birth_mark: true }
+        Self {
+            sigma: DEFAULT_SIGMA_MS,
+            greatest_ttl: DEFAULT_TTL_MS,
+            streams: STREAMS_MAX,
+            shares: Shares::default(),
+            birth_mark: true,
+            quotas: Quotas::NONE,
+        }
     }
 }
 
@@ -99,6 +144,12 @@ pub enum AdmissionOpenError {
         /// What was configured.
         configured: usize,
     },
+    /// A quota's bucket takes too long to fill, and spent streams would be kept as long.
+    #[error("a quota fills in {seconds} s, over the bound of {} s: raise its rate or lower its burst", FILL_MAX.as_secs())]
+    QuotaTooSlow {
+        /// How long it takes, in seconds.
+        seconds: u64,
+    },
     /// The store holds more streams than configured (law L9.7).
     #[error("the store holds {held} streams, over the configured {bound}: raise the bound to at least that")]
     OverCapacity {
@@ -113,7 +164,7 @@ pub enum AdmissionOpenError {
          start on an empty store, which refuses what was issued before it began"
     )]
     Damaged {
-        /// `birth` or `floor`.
+        /// `birth`, `floor` or `namespaces`.
         what: &'static str,
         /// The record's name.
         record: RecordName,
@@ -126,9 +177,23 @@ pub enum AdmissionOpenError {
          recorded or was abandoned, group commit must be opened anew"
     )]
     Taken,
+    /// More namespaces are to be registered than a store may know, those counted that were withdrawn a short while ago.
+    #[error("more than {NAMESPACES_MAX} namespaces: register fewer, or start again once withdrawn ones are forgotten")]
+    TooManyNamespaces,
     /// The birth record could not be made durable.
     #[error("the store's birth could not be recorded: {0}")]
     NotRecorded(String),
+}
+
+/// What brought a transaction: whom its stream is charged to, if it is a new one (law L10.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Carrier {
+    /// A link: its slot, or the one that links share which were not announced (see [`Links`](crate::link::Links)).
+    Link(LinkId),
+    /// The inbox, from which mail is drained.
+    Inbox,
+    /// This node itself, by signaling out of band.
+    Own,
 }
 
 /// What a verified transaction asks of the boundary.
@@ -146,6 +211,38 @@ pub struct Request {
     pub issued_at: WallMs,
     /// How long it lives from then, in milliseconds.
     pub ttl: u64,
+    /// What brought it.
+    pub carrier: Carrier,
+    /// The length of the verified original's data: what it costs of its stream's quota (law L7.2).
+    pub bytes: u64,
+    /// What its namespace and its connection say, for class `Application` (law L6.1).
+    pub application: Option<Application>,
+}
+
+/// What decides whether a transaction of class `Application` is link-local (law L6.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Application {
+    /// Who read the namespace.
+    pub classifier: ClassifierId,
+    /// Its namespace, unless that is too long to be registered.
+    pub namespace: Option<Namespace>,
+    /// The link that it came on, where that is the authenticated connection of its own origin; `None` for a relayed copy.
+    pub own_link: Option<LinkId>,
+}
+
+/// Why a registration was not changed.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegistrationError {
+    /// The store knows as many namespaces as it may.
+    #[error("{NAMESPACES_MAX} namespaces are known: withdraw one; it is forgotten when nothing lives below its mark")]
+    TooManyNamespaces,
+    /// The clock table's budget is reached (law L9.7).
+    #[error(transparent)]
+    BudgetExhausted(#[from] BudgetExhausted),
+    /// The store failed, and the registration is as it was.
+    #[error(transparent)]
+    StoreFailed(#[from] StoreFailed),
 }
 
 impl Request {
@@ -197,6 +294,13 @@ pub enum BoundaryRefusal {
         /// The mark, in wall milliseconds.
         mark: WallMs,
     },
+    /// It was issued at or before its namespace's mark, where the namespace stopped to delegate its replay protection or
+    /// another classifier began to read it (law L6.4).
+    #[error("issued at or before {mark} ms, the mark of its namespace's withdrawal: send again what was issued since")]
+    NamespaceWithdrawn {
+        /// The mark, in wall milliseconds.
+        mark: WallMs,
+    },
     /// It expires at or below its class's floor, where removed streams may have admitted it (law L10.5).
     #[error("expires at or below {floor} ms, up to which streams of this class were removed")]
     BelowFloor {
@@ -214,12 +318,27 @@ pub enum BoundaryRefusal {
     /// The stream's window refused it (law L5.3).
     #[error(transparent)]
     Window(#[from] WindowRefusal),
-    /// A new stream, and no place for one (law L10.1).
-    #[error("a new stream, and the bound of {bound} streams is reached; one is free when a stream is spent")]
+    /// A new stream, and its introducer may not open one more (laws L10.1 and L10.3).
+    #[error("a new stream, and {introducer} has reached {bound}; there is room when one of its streams is spent")]
     StreamCapacityExceeded {
-        /// The bound.
-        bound: usize,
+        /// Whom it would be charged to.
+        introducer: Introducer,
+        /// The bound that is reached.
+        bound: Bound,
     },
+    /// Its stream's quota is used up (law L7).
+    #[error("the stream {key:?} is over its quota of {bucket:?}: send slower, or in smaller messages")]
+    QuotaExceeded {
+        /// The stream.
+        key: StreamKey,
+        /// Which of its buckets holds too little.
+        bucket: Bucket,
+        /// When it holds enough if nothing else comes, in milliseconds; `None` where the message is over the burst.
+        after_ms: Option<u64>,
+    },
+    /// A new stream by a link that nobody announced, and no slot is free for such links (law L10.3).
+    #[error(transparent)]
+    NoSlot(#[from] NoSlot),
     /// A table's budget is reached (law L9.7).
     #[error(transparent)]
     BudgetExhausted(#[from] BudgetExhausted),
@@ -234,12 +353,15 @@ impl BoundaryRefusal {
             Self::Expired { .. } => "expired",
             Self::FromTheFuture { .. } => "from_the_future",
             Self::BeforeMark { .. } => "before_mark",
+            Self::NamespaceWithdrawn { .. } => "namespace_withdrawn",
             Self::BelowFloor { .. } => "below_floor",
             Self::IncarnationAhead { .. } => "incarnation_ahead",
             Self::Window(WindowRefusal::Replay) => "replay",
             Self::Window(WindowRefusal::Fork { .. }) => "fork",
             Self::Window(WindowRefusal::Stale { .. }) => "stale",
             Self::StreamCapacityExceeded { .. } => "stream_capacity_exceeded",
+            Self::QuotaExceeded { .. } => "quota_exceeded",
+            Self::NoSlot(_) => "no_slot",
             Self::BudgetExhausted(_) => "budget_exhausted",
         }
     }

@@ -4,7 +4,10 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use crate::{
     clock::WallMs,
-    layer::window::{WINDOW_SLOTS, Window},
+    layer::{
+        charging::Introducer,
+        window::{WINDOW_SLOTS, Window},
+    },
     message::{Incarnation, StreamKey, TransactionDigest},
     storage::{
         VALUE_MAX,
@@ -14,9 +17,12 @@ use crate::{
 
 const KIND: &str = "admit-one receiver record 1";
 
-const FIXED: usize = StreamKey::LEN + 8 + 8 + 8 + 8 + 4;
+/// A tag 1, and a slot's number 2 (0 for what is no slot).
+const INTRODUCER: usize = 3;
 
-/// The most bytes of a receiver stream's record: key 73, greatest expiry 8, greatest instant 8, incarnation 8, high 8,
+const FIXED: usize = StreamKey::LEN + INTRODUCER + 8 + 8 + 8 + 8 + 4;
+
+/// The most bytes of a receiver stream's record: key 73, introducer 3, greatest expiry 8, greatest instant 8, incarnation 8, high 8,
 /// filled slots 4, a digest 32 for each of 32 slots, checksum 16.
 pub const STREAM_RECORD_MAX: usize = FIXED + 32 * WINDOW_SLOTS as usize + SEAL_LEN;
 
@@ -25,6 +31,8 @@ const _: () = assert!(STREAM_RECORD_MAX <= 1_200 && STREAM_RECORD_MAX <= VALUE_M
 /// What is durable of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct StreamRecord {
+    /// Who it is charged to (law L10.4).
+    pub(super) introducer: Introducer,
     /// The greatest issued + ttl that it ever admitted.
     pub(super) expiry: WallMs,
     /// The greatest wall instant at which it admitted anything.
@@ -38,6 +46,13 @@ impl StreamRecord {
     pub(super) fn encode(&self, key: &StreamKey) -> Bytes {
         let mut out = BytesMut::with_capacity(STREAM_RECORD_MAX);
         out.put_slice(&key.to_bytes());
+        let (tag, slot) = match self.introducer {
+            Introducer::Slot(slot) => (0, slot),
+            Introducer::Inbox => (1, 0),
+            Introducer::Own => (2, 0),
+        };
+        out.put_u8(tag);
+        out.put_u16(slot);
         out.put_u64(self.expiry);
         out.put_u64(self.admitted);
         out.put_u64(self.window.incarnation().0);
@@ -58,10 +73,11 @@ impl StreamRecord {
             return Err("it is filed under another stream's key");
         }
         let key = StreamKey::from_bytes(key).ok_or("its key is no stream's")?;
-        Ok((key, Self::decode_body(&mut record).ok_or("it holds no valid window")?))
+        let introducer = decode_introducer(&mut record).ok_or("it names no introducer")?;
+        Ok((key, Self::decode_body(introducer, &mut record).ok_or("it holds no valid window")?))
     }
 
-    fn decode_body(record: &mut &[u8]) -> Option<Self> {
+    fn decode_body(introducer: Introducer, record: &mut &[u8]) -> Option<Self> {
         let expiry = record.try_get_u64().ok()?;
         let admitted = record.try_get_u64().ok()?;
         let incarnation = Incarnation(record.try_get_u64().ok()?);
@@ -70,6 +86,15 @@ impl StreamRecord {
         let (digests, rest) = record.as_chunks::<32>();
         let digests = digests.iter().map(|digest| TransactionDigest(*digest));
         let window = Window::from_parts(incarnation, high, filled, digests)?;
-        rest.is_empty().then_some(Self { expiry, admitted, window })
+        rest.is_empty().then_some(Self { introducer, expiry, admitted, window })
+    }
+}
+
+fn decode_introducer(record: &mut &[u8]) -> Option<Introducer> {
+    match (record.try_get_u8().ok()?, record.try_get_u16().ok()?) {
+        (0, slot) => Some(Introducer::Slot(slot)),
+        (1, 0) => Some(Introducer::Inbox),
+        (2, 0) => Some(Introducer::Own),
+        _ => None,
     }
 }

@@ -69,7 +69,8 @@ impl<P: Participant> Member<P> {
         }
         let tables = tables::<P>(participants, self.place);
         let mark = occupancy.mark();
-        let mut stage = Stage { batch: pipeline.gathering(), occupancy, mark, writes: scratch, unrestorable };
+        let (batch, unreleased) = (pipeline.gathering(), pipeline.newest_number());
+        let mut stage = Stage { batch, unreleased, occupancy, mark, writes: scratch, unrestorable };
         let result = match catch_unwind(AssertUnwindSafe(|| transition(tables, &mut stage))) {
             Ok(result) => result,
             Err(panic) => {
@@ -95,6 +96,11 @@ impl<P: Participant> Member<P> {
         // A permit is kept if the writer is busy, so that it looks again before it sleeps.
         shared.work.notify_one();
         Ticket::after(completion, result)
+    }
+
+    /// Changes what no record holds and no undo restores, without waiting and also while the store refuses.
+    pub(crate) fn arrange<R>(&self, change: impl FnOnce(&mut P) -> R) -> R {
+        change(tables::<P>(&mut self.handle.shared.lock().participants, self.place))
     }
 
     /// Looks at the tables as they stand, unreleased changes included, without waiting: for health and tests.
@@ -129,6 +135,7 @@ impl<P> fmt::Debug for Member<P> {
 /// What one transition stages. It counts once the transition returns, in the order of the lock.
 pub(crate) struct Stage<'a> {
     batch: BatchNumber,
+    unreleased: Option<BatchNumber>,
     occupancy: &'a mut Occupancy,
     mark: usize,
     writes: &'a mut Vec<Write>,
@@ -139,6 +146,12 @@ impl Stage<'_> {
     /// The batch that what is staged now lands in.
     pub(crate) fn batch(&self) -> BatchNumber {
         self.batch
+    }
+
+    /// The batch that this transition's ticket waits for, as it stands: the one that its writes land in; without any, the
+    /// newest that is not released; `None` where it waits for nothing.
+    pub(crate) fn waits_for(&self) -> Option<BatchNumber> {
+        if self.writes.is_empty() { self.unreleased } else { Some(self.batch) }
     }
 
     /// Stages a record's whole new value. A batch writes a record once, with the last value staged.

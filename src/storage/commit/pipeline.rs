@@ -101,6 +101,12 @@ impl<C: Clone> Pipeline<C> {
         self.gathering.completion.as_ref().or(self.in_flight.as_ref().map(|(_, completion)| completion))
     }
 
+    /// The number of the newest unreleased batch.
+    pub(super) fn newest_number(&self) -> Option<BatchNumber> {
+        let gathering = self.gathering.completion.as_ref().map(|_| self.gathering.number);
+        gathering.or(self.in_flight.as_ref().map(|(number, _)| *number))
+    }
+
     /// Adds `writes`, at least one, to the gathering batch. `open` makes what its waiters share, if it is the first.
     pub(super) fn stage(&mut self, writes: impl Iterator<Item = Write>, open: impl FnOnce() -> C) -> C {
         let Gathering { writes: staged, places, completion, .. } = &mut self.gathering;

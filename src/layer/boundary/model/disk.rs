@@ -92,6 +92,10 @@ impl Disk {
         }
     }
 
+    pub(super) fn value(&self, table: Table, key: &[u8]) -> Option<&Bytes> {
+        self.records.get(&(table, Key::copy_from_slice(key)))
+    }
+
     pub(super) fn holds(&self, table: Table, key: &[u8]) -> bool {
         self.records.contains_key(&(table, Key::copy_from_slice(key)))
     }
@@ -105,17 +109,21 @@ pub(super) struct Gathering<A> {
     pub(super) admitted: Vec<A>,
     /// The greatest offset of the clock at a reading made while birth was settling.
     pub(super) noticed: Option<i64>,
+    /// Whose namespaces' registration ends with it.
+    pub(super) ended: [bool; 2],
 }
 
 impl<A> Gathering<A> {
     pub(super) fn new(number: BatchNumber) -> Self {
-        Self { number, writes: Records::new(), admitted: Vec::new(), noticed: None }
+        Self { number, writes: Records::new(), admitted: Vec::new(), noticed: None, ended: [false; 2] }
     }
 }
 
 /// One transition's stage.
 pub(super) struct ModelStage<'a> {
     pub(super) number: BatchNumber,
+    /// The newest batch that holds something and is not released.
+    pub(super) unreleased: Option<BatchNumber>,
     pub(super) bad: &'a BTreeSet<RecordName>,
     pub(super) staged: Vec<((Table, Key), Option<Bytes>)>,
 }
@@ -123,6 +131,10 @@ pub(super) struct ModelStage<'a> {
 impl Staging for ModelStage<'_> {
     fn batch(&self) -> BatchNumber {
         self.number
+    }
+
+    fn waits_for(&self) -> Option<BatchNumber> {
+        if self.staged.is_empty() { self.unreleased } else { Some(self.number) }
     }
 
     fn put(&mut self, table: Table, key: Key, value: Bytes) -> Result<(), BudgetExhausted> {

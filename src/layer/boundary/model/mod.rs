@@ -9,12 +9,22 @@
 //! After every step these hold, or the world stops with a [`Fault`]:
 //!
 //! - **No second dispatch** of a digest, within a store and across stores.
-//! - **In memory as on disk**: whenever nothing is unreleased, after an undo too, memory is what a restart restores.
-//! - **Bounds**: streams and unrestorable records are within the bound.
+//! - **In memory as on disk**: whenever nothing is unreleased, after an undo too, memory is what a restart restores,
+//!   charges included.
+//! - **Bounds**: streams and unrestorable records are within the bound; in half of the worlds shares are so small that
+//!   each is reached, slots come and go, links open and are retired, and no share is ever passed
+//!   (law L10.3), but for what a torn batch left.
 //! - **The floor refuses nothing that lives by a clock that is right**, as long as only admissions made by a clock that
 //!   was ahead raised it above (law L10.5).
 //! - **No stream is out of reach**: a window's incarnation is at most σ ahead of the greatest wall reading ever made
 //!   (law L8.4).
+//!
+//! *Local* worlds have links that come and go, two namespaces that are registered and withdrawn, starts with and without
+//! them, and classifiers that read one as the other. In them handing over takes a while, and a second dispatch is also
+//! excused where the namespace promised to know it: both were of the same namespace under one registration. The promise
+//! begins and ends with what is durable. One more thing holds:
+//!
+//! - **No second dispatch by one link**, whatever the namespace promises (law L6.2).
 //!
 //! # What is not to be had
 //! Across the loss of a store (law L9.9), a second dispatch is excused only if both hold. Let `first` be the offset of
@@ -53,10 +63,14 @@ enum Fault {
     MemoryIsNotDisk,
     /// More streams than the bound.
     OverBound,
+    /// An introducer, or the pool, holds more than its share.
+    OverShare,
     /// The floor refused what lives by a clock that is right.
     FloorTooHigh,
     /// A stream follows an incarnation that no clock has reached.
     OutOfReach,
+    /// A link's volatile windows admitted a digest twice.
+    TwiceOnOneLink,
 }
 
 /// What surrounds the boundary and keeps it safe.

@@ -1,6 +1,7 @@
 //! One world: its clocks, its store, its senders, its adversary, and what must hold in it.
 
 mod adversary;
+mod local;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -8,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use self::local::{Locality, Registration};
 use super::{
     Fault, Habit, Without,
     disk::{Disk, Draw, Gathering, ModelStage},
@@ -18,6 +20,7 @@ use crate::{
     identity::KeySigner,
     layer::{
         boundary::{AdmissionConfig, AdmissionOpenError, BoundaryRefusal, Request, core::Boundary},
+        charging::{Introducer, Shares},
         window::WindowRefusal,
     },
     message::{Class, Incarnation, NetworkId, StreamKey, TransactionDigest},
@@ -49,6 +52,7 @@ struct Sender {
 #[derive(Debug, Clone, Copy)]
 struct Admitted {
     request: Request,
+    link_local: bool,
     real: u64,
     offset: i64,
     noticed: Option<i64>,
@@ -60,14 +64,20 @@ struct Dispatch {
     store: u64,
     real: u64,
     offset: i64,
+    /// Under which registration of its namespace, in a world with registrations.
+    registration: Option<Registration>,
 }
 
 #[derive(Debug)]
 struct Process {
     boundary: Boundary,
     bad: BTreeSet<RecordName>,
+    /// What the pool, the inbox and this node held when it started.
+    found: [u32; 3],
     flying: Option<Gathering<Admitted>>,
     gathering: Gathering<Admitted>,
+    /// What may be handed over, in a world where that takes a while.
+    ready: Vec<Admitted>,
 }
 
 /// What a world has been through, for the figures.
@@ -80,6 +90,8 @@ pub(super) struct Tally {
     pub(super) lost: u64,
     pub(super) excused: u64,
     pub(super) undone: u64,
+    pub(super) link_local: u64,
+    pub(super) delegated: u64,
     pub(super) refused: BTreeMap<&'static str, u64>,
 }
 
@@ -92,6 +104,8 @@ impl Tally {
         self.lost += other.lost;
         self.excused += other.excused;
         self.undone += other.undone;
+        self.link_local += other.link_local;
+        self.delegated += other.delegated;
         for (reason, count) in &other.refused {
             *self.refused.entry(reason).or_default() += count;
         }
@@ -108,6 +122,9 @@ pub(super) struct World {
     /// Monotonic time is true time less this.
     boot_started: u64,
     config: AdmissionConfig,
+    streams: &'static [StreamKey; 3],
+    /// Links and registrations, in worlds that have them.
+    local: Option<Locality>,
     disk: Disk,
     process: Option<Process>,
     /// Stores are numbered; a loss begins the next.
@@ -125,6 +142,8 @@ pub(super) struct World {
     recent: Vec<Request>,
     /// What `recent` was when the last store was lost.
     before_loss: Vec<Request>,
+    /// Draws what brings each request, apart from all else, so that a world is the same with and without it.
+    carriers: Option<Draw>,
     /// Whether memory is compared with the disk.
     pub(super) compare: bool,
     pub(super) tally: Tally,
@@ -143,6 +162,8 @@ impl World {
             boot: 1,
             boot_started: 10_000 - draw.below(50),
             config,
+            streams: &STREAMS,
+            local: None,
             disk: Disk::default(),
             process: None,
             store: 0,
@@ -156,6 +177,7 @@ impl World {
             dispatched: HashMap::new(),
             recent: Vec::new(),
             before_loss: Vec::new(),
+            carriers: None,
             compare: true,
             tally: Tally::default(),
             draw,
@@ -166,6 +188,13 @@ impl World {
             world.senders.push(Sender { incarnation, next: 0, offset });
         }
         world
+    }
+
+    /// Makes shares so small that each is reached.
+    pub(super) fn charge(&mut self, seed: u64) {
+        let mut draw = Draw(!seed);
+        self.config.shares = Shares { slots: 3, floor: draw.below(2) as u32, pool: 1, inbox: 1, own: 1 };
+        self.carriers = Some(draw);
     }
 
     /// Runs `steps` steps, or up to the first fault.
@@ -180,6 +209,9 @@ impl World {
     fn step(&mut self) -> Result<(), Fault> {
         if self.process.is_none() {
             return self.start();
+        }
+        if self.local.is_some() && self.draw.one_in(3) {
+            return self.step_local();
         }
         if self.weather.removals_meet_trouble && self.removal_on_its_way() && self.draw.one_in(3) {
             let action = *self.draw.pick(&[Action::Flush, Action::Fail, Action::Crash]).unwrap();
@@ -254,6 +286,9 @@ impl World {
         self.real += self.draw.below(4);
         self.config.sigma = *self.draw.pick(&self.weather.sigmas).unwrap();
         self.config.greatest_ttl = *self.draw.pick(&self.weather.ttls).unwrap();
+        if let Some(draw) = &mut self.carriers {
+            self.config.shares.slots = draw.below(4) as u16;
+        }
         if !self.disk.holds(Table::Clock, BIRTH_KEY) {
             self.config.sigma = self.config.sigma.max(self.greatest_sigma);
         }
@@ -272,8 +307,10 @@ impl World {
             }
             Err(error) => unreachable!("{error}"),
         };
-        self.process = Some(Process { boundary, bad, flying: None, gathering: Gathering::new(1) });
-        self.transition(|boundary, reading, stage| boundary.read(reading, stage).map(|_| ())).1.unwrap();
+        let (found, ready) = (shared(&boundary), Vec::new());
+        self.process = Some(Process { boundary, bad, found, flying: None, gathering: Gathering::new(1), ready });
+        let named = self.start_local();
+        self.transition(|boundary, reading, stage| boundary.begin(&named, reading, stage)).1.unwrap();
         self.check()
     }
 
@@ -288,7 +325,8 @@ impl World {
         let mut bad: BTreeSet<_> = scan.bad.iter().map(|bad| bad.name).collect();
         let clock = self.disk.scan(Table::Clock);
         let now = self.reading().monotonic;
-        let (boundary, more) = Boundary::restore(&self.config, guards, &scan, &clock, now)?;
+        let (mut boundary, more) = Boundary::restore(&self.config, guards, &scan, &clock, now)?;
+        boundary.local.ahead = local::AHEAD;
         bad.extend(more.into_iter().map(|(name, _)| name));
         Ok((boundary, bad))
     }
@@ -301,12 +339,16 @@ impl World {
         let reading = self.reading();
         self.greatest_wall = self.greatest_wall.max(reading.wall);
         let process = self.process.as_mut().unwrap();
-        let mut stage = ModelStage { number: process.gathering.number, bad: &process.bad, staged: Vec::new() };
+        let Process { flying, gathering, .. } = &process;
+        let unreleased = (!gathering.writes.is_empty()).then_some(gathering.number);
+        let unreleased = unreleased.or(flying.as_ref().map(|flying| flying.number));
+        let number = gathering.number;
+        let mut stage = ModelStage { number, unreleased, bad: &process.bad, staged: Vec::new() };
         let result = transition(&mut process.boundary, &reading, &mut stage);
         let staged = stage.staged;
         for ((_, key), _) in staged.iter().filter(|(_, value)| value.is_none()) {
             self.tally.removed += 1;
-            let place = STREAMS.iter().position(|stream| stream.to_bytes()[..] == key[..]).unwrap();
+            let place = self.streams.iter().position(|stream| stream.to_bytes()[..] == key[..]).unwrap();
             self.ahead[place].1 = true;
         }
         process.gathering.writes.extend(staged);
@@ -319,29 +361,44 @@ impl World {
     /// The adversary presents anything ever signed; often something fresh, or something dispatched before.
     fn present(&mut self) -> Result<(), Fault> {
         let Some(request) = self.choose() else { return Ok(()) };
+        let mut request = Request { carrier: self.carrier(), ..request };
         self.tally.presented += 1;
+        self.carry(&mut request);
+        let all = self.mark_of_all();
         let (reading, decided) = self.transition(|boundary, reading, stage| boundary.admit(&request, reading, stage));
+        if self.mark_of_all() != all {
+            self.process.as_mut().unwrap().gathering.ended = [true; 2];
+        }
         let at_once = !self.keeps(Habit::DispatchAfterDurable);
         // What streams of the class that were removed had admitted by a clock that was ahead.
-        let of_class = STREAMS.iter().zip(&self.ahead).filter(|(stream, _)| stream.class == request.stream.class);
+        let of_class = self.streams.iter().zip(&self.ahead).filter(|(stream, _)| stream.class == request.stream.class);
         let raised_ahead = of_class.filter(|(_, (_, removed))| *removed).map(|(_, (expiry, _))| *expiry).max();
         let raised_ahead = raised_ahead.unwrap_or(0);
         let process = self.process.as_mut().unwrap();
         match decided {
-            Ok(_) => {
-                if self.offset > 0 {
-                    let place = STREAMS.iter().position(|stream| *stream == request.stream).unwrap();
+            Ok(accepted) => {
+                if self.offset > 0 && !accepted.link_local {
+                    let place = self.streams.iter().position(|stream| *stream == request.stream).unwrap();
                     self.ahead[place].0 = self.ahead[place].0.max(request.expires_at());
                 }
                 let pending = process.flying.as_ref().and_then(|batch| batch.noticed);
                 let admitted = Admitted {
                     request,
+                    link_local: accepted.link_local,
                     real: self.real,
                     offset: self.offset,
                     noticed: self.noticed.max(pending).max(process.gathering.noticed),
                     sigma: process.boundary.birth().map_or(0, Birth::greatest_sigma),
                 };
-                process.gathering.admitted.push(admitted);
+                self.tally.link_local += u64::from(admitted.link_local);
+                match &mut process.flying {
+                    // It staged something, or what it saw gathers.
+                    _ if !admitted.link_local || !process.gathering.writes.is_empty() => {
+                        process.gathering.admitted.push(admitted);
+                    }
+                    Some(flying) => flying.admitted.push(admitted),
+                    None => process.ready.push(admitted),
+                }
                 if at_once {
                     return self.dispatch(admitted);
                 }
@@ -361,7 +418,7 @@ impl World {
         if process.boundary.streams() + process.bad.len() > self.config.streams {
             return Err(Fault::OverBound);
         }
-        Ok(())
+        self.check_shares()
     }
 
     /// The batch in flight lands, or the gathering one takes off.
@@ -375,7 +432,10 @@ impl World {
         process.boundary.released(landed.number);
         self.disk.land(landed.writes);
         self.noticed = self.noticed.max(landed.noticed);
-        if self.keeps(Habit::DispatchAfterDurable) {
+        self.end(landed.ended);
+        if self.local.is_some() {
+            self.process.as_mut().unwrap().ready.extend(landed.admitted);
+        } else if self.keeps(Habit::DispatchAfterDurable) {
             for admitted in landed.admitted {
                 self.dispatch(admitted)?;
             }
@@ -413,6 +473,7 @@ impl World {
                 }
             }
         }
+        self.end(flying.ended);
         self.noticed = self.noticed.max(flying.noticed);
     }
 
@@ -434,13 +495,21 @@ impl World {
         self.store += 1;
         self.lost_at = self.real;
         self.noticed = None;
+        self.end([true; 2]);
         self.before_loss.clone_from(&self.recent);
     }
 
     fn dispatch(&mut self, admitted: Admitted) -> Result<(), Fault> {
         self.tally.dispatched += 1;
+        let registration = self.registration(&admitted.request);
+        self.dispatch_on_link(&admitted)?;
         let dispatches = self.dispatched.entry(admitted.request.digest).or_default();
         for first in dispatches.iter() {
+            if registration.is_some() && first.registration == registration {
+                // The namespace has promised to know it.
+                self.tally.delegated += 1;
+                continue;
+            }
             if first.store == self.store {
                 return Err(Fault::TwiceInOneStore);
             }
@@ -452,7 +521,7 @@ impl World {
             }
             self.tally.excused += 1;
         }
-        dispatches.push(Dispatch { store: self.store, real: admitted.real, offset: admitted.offset });
+        dispatches.push(Dispatch { store: self.store, real: admitted.real, offset: admitted.offset, registration });
         // What was dispatched lately is presented most.
         let place = self.draw.below(10) as usize;
         match self.recent.get_mut(place) {
@@ -462,6 +531,16 @@ impl World {
         Ok(())
     }
 
+    /// No share is passed, except by what a restart found: of a torn batch, a new stream may have landed and the removal
+    /// that made room for it not.
+    fn check_shares(&self) -> Result<(), Fault> {
+        let Some(process) = &self.process else { return Ok(()) };
+        let Shares { pool, inbox, own, .. } = self.config.shares;
+        let bounds = [pool, inbox, own].into_iter().zip(process.found).map(|(share, found)| share.max(found));
+        let within = shared(&process.boundary).into_iter().zip(bounds).all(|(held, bound)| held <= bound);
+        if within { Ok(()) } else { Err(Fault::OverShare) }
+    }
+
     /// Where nothing is unreleased, memory is what a restart would restore.
     fn check(&self) -> Result<(), Fault> {
         let Some(process) = &self.process else { return Ok(()) };
@@ -469,8 +548,20 @@ impl World {
             return Ok(());
         }
         match self.restore() {
-            Ok((restored, bad)) if restored.durable() == process.boundary.durable() && bad == process.bad => Ok(()),
+            Ok((restored, bad))
+                if restored.durable() == process.boundary.durable()
+                    && restored.charges() == process.boundary.charges()
+                    && bad == process.bad =>
+            {
+                Ok(())
+            }
             Ok(_) | Err(_) => Err(Fault::MemoryIsNotDisk),
         }
     }
+}
+
+/// What the pool, the inbox and this node hold.
+fn shared(boundary: &Boundary) -> [u32; 3] {
+    let charges = boundary.charges();
+    [charges.pool(), charges.held(Introducer::Inbox), charges.held(Introducer::Own)]
 }

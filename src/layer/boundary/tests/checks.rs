@@ -1,7 +1,10 @@
 //! What is refused, and in which order.
 
 use super::*;
-use crate::layer::window::WindowRefusal;
+use crate::layer::{
+    charging::{Bound, Introducer},
+    window::WindowRefusal,
+};
 
 #[tokio::test]
 async fn l5_3_the_window_answers_and_a_refusal_stores_nothing() {
@@ -121,7 +124,8 @@ async fn l10_1_a_new_stream_past_the_bound_is_refused_and_known_ones_go_on() {
     for origin in [1, 2] {
         assert_eq!(node.answer(node.fresh(stream(origin, Class::E2e), 1)).await, Ok(Verdict::First));
     }
-    let refusal = BoundaryRefusal::StreamCapacityExceeded { bound: 2 };
+    let (introducer, bound) = (Introducer::Slot(0), Bound::Store { streams: 2 });
+    let refusal = BoundaryRefusal::StreamCapacityExceeded { introducer, bound };
     assert_eq!(node.answer(node.fresh(stream(3, Class::E2e), 1)).await, Err(refusal));
     assert_eq!(node.answer(node.fresh(stream(1, Class::E2e), 2)).await, Ok(Verdict::Advance));
 }

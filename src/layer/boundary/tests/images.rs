@@ -9,7 +9,7 @@ use std::{
 
 use futures::future::join_all;
 
-use super::{Admission, Answer, BoundaryRefusal, SIGMA, START, config, stream};
+use super::{Admission, Answer, BoundaryRefusal, SIGMA, START, carrier, config, stream};
 use crate::{
     clock::{Clock, ManualClock},
     layer::{boundary::Request, window::WindowRefusal},
@@ -85,6 +85,9 @@ fn request(stream: StreamKey, sequence: u64) -> Request {
         digest: TransactionDigest(digest.into()),
         issued_at: ISSUED,
         ttl: 900,
+        bytes: 0,
+        application: None,
+        carrier: carrier(1),
     }
 }
 

@@ -1,19 +1,24 @@
 //! The boundary over group commit, on an engine that fails on demand and a clock that moves when told to. Each test
 //! runs on one thread, so nothing happens but where it waits.
 
+mod charges;
 mod checks;
 mod failure;
+mod fairness;
 mod images;
+mod local;
+mod quota;
 mod restore;
 mod spent;
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Admission, AdmissionConfig, AdmissionOpenError, BoundaryRefusal, Request};
+use super::{Admission, AdmissionConfig, AdmissionOpenError, BoundaryRefusal, Carrier, Request};
 use crate::{
     clock::{Clock, ManualClock},
     identity::KeySigner,
     layer::window::Verdict,
+    link::LinkId,
     message::{Class, Incarnation, NetworkId, StreamKey, TransactionDigest},
     storage::commit::{CommitConfig, GroupCommit, StoreFailed, fault::FaultStore},
 };
@@ -73,6 +78,9 @@ impl Node {
             digest: TransactionDigest([u8::try_from(sequence % 251).unwrap(); 32]),
             issued_at: self.clock.wall(),
             ttl: TTL,
+            bytes: 0,
+            application: None,
+            carrier: carrier(1),
         }
     }
 
@@ -83,6 +91,11 @@ impl Node {
     async fn answer(&self, request: Request) -> Answer {
         self.admit(request).await.unwrap()
     }
+}
+
+/// What came by link `name`, which is announced to no boundary unless its test does so.
+fn carrier(name: u64) -> Carrier {
+    Carrier::Link(LinkId::of(name))
 }
 
 /// Streams differ by their origin's key.

@@ -4,11 +4,22 @@ use super::*;
 use crate::{
     layer::{
         boundary::{STREAM_RECORD_MAX, STREAMS_MAX, record::StreamRecord},
+        charging::{Bound, Introducer},
         window::{WINDOW_SLOTS, WindowRefusal, observe},
     },
     message::GREATEST_TTL_MS,
-    storage::{BadRecord, Key, RecordName, Table},
+    storage::{
+        BadRecord, Key, RecordName, Table,
+        seal::{SEAL_LEN, seal},
+    },
 };
+
+/// A new stream of [`Node::fresh`] meets the bound of all streams. After a restart its links share the cleanest slot,
+/// which is not the one that holds the streams of before.
+fn store_full(streams: usize) -> BoundaryRefusal {
+    let (introducer, bound) = (Introducer::Slot(1), Bound::Store { streams });
+    BoundaryRefusal::StreamCapacityExceeded { introducer, bound }
+}
 
 fn record_key(stream: &StreamKey) -> Key {
     Key::copy_from_slice(&stream.to_bytes())
@@ -39,8 +50,18 @@ fn l9_1_a_stream_record_is_read_back_whole_under_its_own_key_or_not_at_all() {
         let digest = TransactionDigest([u8::try_from(sequence).unwrap(); 32]);
         window = Some(observe(window.as_ref(), Incarnation(5), sequence, digest).unwrap().1);
     }
-    let record = StreamRecord { expiry: 77, admitted: 66, window: window.unwrap() };
+    let record = StreamRecord { introducer: Introducer::Slot(9), expiry: 77, admitted: 66, window: window.unwrap() };
+    for introducer in [Introducer::Inbox, Introducer::Own, Introducer::Slot(0), Introducer::Slot(u16::MAX)] {
+        let record = StreamRecord { introducer, ..record.clone() };
+        assert_eq!(StreamRecord::decode(&key.to_bytes(), &record.encode(&key)), Ok((key, record)));
+    }
     let bytes = record.encode(&key);
+    for introducer in [[3, 0, 0], [1, 0, 1], [2, 1, 0], [255, 0, 0]] {
+        let mut body = bytes::BytesMut::from(&bytes[..bytes.len() - SEAL_LEN]);
+        body[StreamKey::LEN..][..3].copy_from_slice(&introducer);
+        let sealed = seal("admit-one receiver record 1", body);
+        assert_eq!(StreamRecord::decode(&key.to_bytes(), &sealed), Err("it names no introducer"));
+    }
     assert_eq!(bytes.len(), STREAM_RECORD_MAX);
     assert_eq!(StreamRecord::decode(&key.to_bytes(), &bytes), Ok((key, record)));
     assert!(StreamRecord::decode(&other.to_bytes(), &bytes).is_err());
@@ -79,7 +100,7 @@ async fn l11_2_a_bad_record_makes_its_own_stream_unavailable_and_takes_one_place
         assert_eq!(node.answer(node.fresh(*key, 2)).await, Err(refusal));
     }
     assert_eq!(node.answer(node.fresh(streams[3], 2)).await, Ok(Verdict::Advance));
-    let full = BoundaryRefusal::StreamCapacityExceeded { bound: 4 };
+    let full = store_full(4);
     assert_eq!(node.answer(node.fresh(stream(5, Class::E2e), 1)).await, Err(full));
     // They are kept as they are, and named to the operator.
     assert_eq!(node.store.records()[&places[0]], records[&places[0]]);
@@ -148,7 +169,7 @@ async fn l11_2_bad_records_of_another_table_never_keep_a_full_receiver_from_open
         let request = node.fresh(stream(origin, Class::E2e), 2);
         assert_eq!(node.answer(request).await, Ok(Verdict::Advance), "it runs as if the bad record were not there");
     }
-    let full = BoundaryRefusal::StreamCapacityExceeded { bound: 2 };
+    let full = store_full(2);
     assert_eq!(node.answer(node.fresh(stream(3, Class::E2e), 1)).await, Err(full));
 }
 

@@ -1,8 +1,9 @@
 //! Who signs, what is presented, and how the clock steps where it hurts.
 
-use super::{Draw, STREAMS, Sender, World};
+use super::{Draw, Sender, World};
 use crate::{
-    layer::boundary::Request,
+    layer::boundary::{Carrier, Request},
+    link::LinkId,
     message::{Incarnation, TransactionDigest},
 };
 
@@ -20,16 +21,19 @@ impl World {
 
     /// Signs something: an honest sender its next transaction, or the adversary what it likes.
     pub(super) fn sign(&mut self) {
-        let place = self.draw.below(STREAMS.len() as u64) as usize;
+        let place = self.draw.below(self.streams.len() as u64) as usize;
         let most = *self.weather.ttls.iter().max().unwrap();
         let greatest = if self.draw.one_in(2) { self.config.greatest_ttl } else { most };
         let mut request = Request {
-            stream: STREAMS[place],
+            stream: self.streams[place],
             incarnation: Incarnation(0),
             sequence: 0,
             digest: TransactionDigest([0; 32]),
             issued_at: 0,
+            carrier: Carrier::Own,
             ttl: if self.draw.one_in(3) { 1 + self.draw.below(greatest) } else { greatest },
+            bytes: 0,
+            application: None,
         };
         let sender = &mut self.senders[place];
         if self.draw.below(4) < self.weather.honest {
@@ -58,6 +62,24 @@ impl World {
         }
         request.digest.0[..8].copy_from_slice(&self.draw.next().to_be_bytes());
         self.signed.push(request);
+    }
+
+    /// What brings a request of a world with small shares, and how its links come and go.
+    pub(super) fn carrier(&mut self) -> Carrier {
+        let Some(draw) = &mut self.carriers else { return Carrier::Own };
+        let link = |draw: &mut Draw| LinkId::of(draw.below(4));
+        if let Some(process) = &mut self.process {
+            match draw.below(6) {
+                0 => drop(process.boundary.open_link(link(draw))),
+                1 => process.boundary.retire_link(&link(draw)),
+                _ => {}
+            }
+        }
+        match draw.below(8) {
+            0 => Carrier::Inbox,
+            1 => Carrier::Own,
+            _ => Carrier::Link(link(draw)),
+        }
     }
 
     /// Chooses what to present, mostly something that may live.
