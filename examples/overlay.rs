@@ -74,6 +74,7 @@ fn main() -> Result<ExitCode, Failure> {
         std::io::stdin().lock().read_line(&mut line)?;
         let config: NodeConfig = serde_json::from_str(&line)?;
         runtime.block_on(async {
+            node::tell_references()?;
             match config.role.clone() {
                 Role::Origin(role) => origin::run(&config, role).await,
                 Role::Relay { store } => relay::run(&config, &store).await,

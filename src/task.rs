@@ -24,6 +24,19 @@ pub(crate) async fn within<F: Future>(time: Duration, work: F) -> Option<F::Outp
     tokio::time::timeout(time, work).await.ok()
 }
 
+/// Runs `work`, which computes for long, where it holds no other task up. `None` if it panicked or was given up at the
+/// runtime's end.
+#[cfg(not(target_family = "wasm"))]
+pub(crate) async fn blocking<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> Option<R> {
+    tokio::task::spawn_blocking(work).await.ok()
+}
+
+/// Runs `work`, which computes for long. There is one thread, so others wait for it.
+#[cfg(target_family = "wasm")]
+pub(crate) async fn blocking<R: 'static>(work: impl FnOnce() -> R + 'static) -> Option<R> {
+    Some(work())
+}
+
 /// Ready once `time` has passed.
 pub(crate) fn sleep(time: Duration) -> BoxFuture<'static, ()> {
     Box::pin(tokio::time::sleep(time))

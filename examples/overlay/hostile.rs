@@ -9,7 +9,9 @@ use std::{
 
 use admit_one::{
     clock::{Clock as _, SystemClock},
-    identity::{DEFAULT_DELEGATION_TTL_MS, Delegation, KeySigner, Proof, Signature, Signer as _, Slot},
+    identity::{
+        DEFAULT_DELEGATION_TTL_MS, Delegation, DelegationDigest, KeySigner, Proof, Signature, Signer as _, Slot,
+    },
     link::Arrival,
     message::{Class, Classifier as _, Content, FRAME_LIMIT, NetworkId, Payload, TagClassifier, Transaction},
 };
@@ -25,6 +27,9 @@ use crate::{
 
 /// How many recorded frames it keeps.
 const RECORDED: usize = 4_096;
+
+/// How many delegations it keeps. The origin has two devices, and signs anew under each when it is started again.
+const DELEGATIONS: usize = 64;
 
 /// A copy of a transaction so many places back in its class lies below the destination's window of 32.
 const STALE_BY: usize = 96;
@@ -61,17 +66,35 @@ struct Record(Arc<Mutex<Recorded>>);
 struct Recorded {
     frames: HashMap<u64, Bytes>,
     order: VecDeque<u64>,
+    /// Delegations that frames carried inline, which later ones refer to.
+    delegations: HashMap<DelegationDigest, Arc<Delegation>>,
 }
 
 impl Record {
     fn keep(&self, frame: &Bytes) {
-        let Ok(payload) = Payload::decode(frame.clone(), FRAME_LIMIT) else { return };
+        let Ok(mut payload) = Payload::decode(frame.clone(), FRAME_LIMIT) else { return };
         let data = &payload.transaction.content.data;
         let Ok(classified) = TagClassifier.classify(data) else { return };
         let Some(index) = origin::index_of(classified.class, data) else { return };
         let mut record = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Recorded { frames, order } = &mut *record;
-        frames.insert(index, frame.clone());
+        let Recorded { frames, order, delegations } = &mut *record;
+        // A reference means nothing on another link: the record holds what it stood for.
+        for slot in [&mut payload.proof.slot, &mut payload.transaction.proof.slot] {
+            match slot {
+                Slot::Own(_) => {}
+                Slot::Inline(delegation) => {
+                    if delegations.len() < DELEGATIONS {
+                        delegations.insert(delegation.digest(), Arc::clone(delegation));
+                    }
+                }
+                Slot::Digest(digest) => {
+                    let Some(delegation) = delegations.get(digest) else { return };
+                    *slot = Slot::Inline(Arc::clone(delegation));
+                }
+            }
+        }
+        let Ok(frame) = payload.encode(FRAME_LIMIT) else { return };
+        frames.insert(index, frame);
         order.push_back(index);
         if order.len() > RECORDED {
             order.pop_front().and_then(|oldest| frames.remove(&oldest));

@@ -18,11 +18,12 @@ use admit_one::{
 };
 use futures::StreamExt as _;
 use libp2p::{Swarm, SwarmBuilder, identify, ping, swarm::NetworkBehaviour};
+use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use tower::{Layer as _, Service, service_fn};
 
 use crate::{
     Failure,
-    protocol::{NETWORK, NodeConfig, Transport},
+    protocol::{Event, NETWORK, NodeConfig, Transport, tell},
 };
 
 /// The lanes beside two behaviours that every node has.
@@ -85,6 +86,33 @@ pub fn swarm<B: NetworkBehaviour>(
             .with_swarm_config(idle)
             .build(),
     })
+}
+
+/// Tells the parent what links do with references, from when it is called. What a killed node did last goes untold.
+pub fn tell_references() -> Result<(), Failure> {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    metrics::set_global_recorder(recorder).map_err(|error| error.to_string())?;
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            // Looking at counters sets them back.
+            let (mut hits, mut misses, mut bytes_saved) = (0, 0, 0);
+            for (key, _, _, value) in snapshotter.snapshot().into_vec() {
+                let DebugValue::Counter(count) = value else { continue };
+                match key.key().name() {
+                    "admit_one_link_table_hits_total" => hits = count,
+                    "admit_one_link_table_misses_total" => misses = count,
+                    "admit_one_link_bytes_saved_total" => bytes_saved = count,
+                    _ => {}
+                }
+            }
+            if (hits, misses, bytes_saved) != (0, 0, 0) {
+                tell(&Event::References { hits, misses, bytes_saved });
+            }
+        }
+    });
+    Ok(())
 }
 
 /// Polls the swarm for as long as the node lives.

@@ -166,7 +166,7 @@ impl Overlay {
                 }
             };
             let Some((node, life, event)) = event else { break };
-            if !matches!(event, Some(Event::Committed { .. })) {
+            if !matches!(event, Some(Event::Committed { .. } | Event::References { .. })) {
                 progressed = tokio::time::Instant::now();
             }
             let alive = self.running.get(&node).is_some_and(|running| running.life == life);
@@ -205,6 +205,11 @@ impl Overlay {
                 }
                 Some(Event::Committed { batches }) => {
                     committed.insert(life, batches);
+                }
+                Some(Event::References { hits, misses, bytes_saved }) => {
+                    report.reference_hits += hits;
+                    report.reference_misses += misses;
+                    report.reference_bytes_saved += bytes_saved;
                 }
                 Some(Event::Attacked { kind }) => *report.attacks.entry(kind).or_default() += 1,
             }

@@ -120,6 +120,8 @@ pub enum Event {
     Refused { kind: String, peer: String },
     /// What the destination's group commit has written since its start.
     Committed { batches: u64 },
+    /// What the node's links did with references to delegations since it last said so.
+    References { hits: u64, misses: u64, bytes_saved: u64 },
     /// The attacker has presented another transaction of this kind.
     Attacked { kind: String },
 }

@@ -31,6 +31,11 @@ pub struct Report {
     pub open_at_origin_kill: u64,
     /// As last heard of each life of the destination.
     pub batches: u64,
+    /// References to delegations that a node's link resolved, and did not; bent frames name delegations that never were.
+    pub reference_hits: u64,
+    pub reference_misses: u64,
+    /// Bytes not written, since a link referred.
+    pub reference_bytes_saved: u64,
     pub latency_micros: Quantiles,
     pub seconds: f64,
     /// Everything was sent, every kill and every kind of attack happened.
@@ -55,6 +60,9 @@ impl Default for Report {
             kills: 0,
             open_at_origin_kill: 0,
             batches: 0,
+            reference_hits: 0,
+            reference_misses: 0,
+            reference_bytes_saved: 0,
             latency_micros: Quantiles::default(),
             seconds: 0.0,
             complete: false,
@@ -117,6 +125,9 @@ impl fmt::Display for Report {
         for (reason, count) in &self.settled_as_lost {
             row(&format!("sends settled as {reason}"), count)?;
         }
+        row("references resolved", &self.reference_hits)?;
+        row("  missed", &self.reference_misses)?;
+        row("  bytes saved", &self.reference_bytes_saved)?;
         row("batches", &self.batches)?;
         row("mean batch size", &format!("{:.1}", self.mean_batch()))?;
         row("admission latency p50, ms", &format!("{:.2}", self.latency_micros.p50 as f64 / 1e3))?;

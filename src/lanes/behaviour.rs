@@ -1,15 +1,7 @@
-//! The swarm's part: which connection a peer's link is on, when to dial, and what to report.
+//! The swarm's part: it turns what the swarm and the tasks beside it say into decisions, which `links` makes, and these
+//! into what the swarm is to do and report.
 //!
-//! **State.** Per peer with work, a link or a connection: its connections in the order in which they came, the link
-//! that writes to it, whether it is being dialled, and the pause before the next attempt.
-//!
-//! **Transitions.** A peer that gets work and has no link gets one on its oldest connection; without a connection it
-//! is dialled (law L13.2). When a link ends, the next begins at once if this one ever opened, else after a pause.
-//! Connections count from `ConnectionEstablished`; one that a sibling denies is never seen, and one whose link found
-//! it dead is not used again, whether or not its close is ever heard of.
-//!
-//! **Failures.** A dial that fails is repeated after a pause, doubling, as long as there is work; what waits expires by
-//! itself (law L3.7). A peer that does not speak the protocol loses what is queued for it, at once.
+//! **Failures.** Whatever has to be dialled, opened or written fails in `links` or in a link's own task. Nothing fails here.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -20,45 +12,33 @@ use std::{
     time::Duration,
 };
 
-use futures::{StreamExt, stream::FuturesUnordered, task::AtomicWaker};
+use futures::{StreamExt, stream::FuturesUnordered};
 use libp2p::{
     Multiaddr, PeerId,
     core::{ConnectedPoint, Endpoint, transport::PortUse},
     swarm::{
-        CloseConnection, ConnectionDenied, ConnectionId, DialError, FromSwarm, NetworkBehaviour, NotifyHandler,
-        PeerAddresses, THandler, THandlerInEvent, THandlerOutEvent, ToSwarm,
+        CloseConnection, ConnectionDenied, ConnectionId, FromSwarm, NetworkBehaviour, PeerAddresses, THandler,
+        THandlerInEvent, THandlerOutEvent, ToSwarm,
         behaviour::{ConnectionClosed, ConnectionEstablished, DialFailure},
-        dial_opts::{DialOpts, PeerCondition},
     },
 };
 use tokio::sync::mpsc;
 
 use super::{
-    backoff::Backoff,
     config::Config,
-    event::{Direction, Event, LinkEnd, Violation},
+    event::{Event, Violation},
     handler::{Broken, Handler, Start},
     incoming::{CHANNELS, Incoming},
+    links::Peer,
     outbound::Outbound,
     reader::{Receiving, Source},
-    report::{REPORTS, Report, WriterEnd},
-    scheduler::LANES,
-    settlement::LossReason,
+    report::{REPORTS, Report},
     shared::Shared,
-    writer::{Wires, Writer},
 };
-use crate::{
-    BoxFuture,
-    clock::Clock,
-    link::LinkId,
-    task::{sleep, spawn},
-};
+use crate::{BoxFuture, clock::Clock, link::LinkId, task::sleep};
 
 /// How many peers' addresses are remembered, the ones used longest ago forgotten first; at most 10 each.
 const ADDRESSES_OF: NonZeroUsize = NonZeroUsize::new(1_024).unwrap();
-
-/// How many links a peer can begin in a millisecond before their numbers run ahead of the clock.
-const NUMBERS_PER_MS: u64 = 1 << 16;
 
 /// The lanes of a node, as a part of its swarm.
 ///
@@ -67,15 +47,15 @@ const NUMBERS_PER_MS: u64 = 1 << 16;
 /// `Swarm::add_peer_address`, or reached before) and those that its sibling behaviours know.
 #[derive(Debug)]
 pub struct Behaviour {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     receiving: Arc<Receiving>,
     reports: mpsc::Receiver<Report>,
-    reporter: mpsc::Sender<Report>,
-    peers: HashMap<PeerId, Peer>,
+    pub(super) reporter: mpsc::Sender<Report>,
+    pub(super) peers: HashMap<PeerId, Peer>,
     addresses: PeerAddresses,
-    actions: VecDeque<ToSwarm<Event, Start>>,
-    pauses: FuturesUnordered<BoxFuture<'static, (PeerId, u64)>>,
-    last_pause: u64,
+    pub(super) actions: VecDeque<ToSwarm<Event, Start>>,
+    pub(super) pauses: FuturesUnordered<BoxFuture<'static, (PeerId, u64)>>,
+    pub(super) last_pause: u64,
     deadline: Option<Timer>,
 }
 
@@ -89,24 +69,6 @@ impl fmt::Debug for Timer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Timer").field(&self.at).finish()
     }
-}
-
-#[derive(Debug)]
-struct Peer {
-    connections: Vec<ConnectionId>,
-    link: Option<Link>,
-    dialling: Option<ConnectionId>,
-    /// The pause that the next attempt waits for.
-    pausing: Option<u64>,
-    backoff: Backoff,
-    last_number: u64,
-}
-
-#[derive(Debug)]
-struct Link {
-    number: u64,
-    connection: ConnectionId,
-    opened: bool,
 }
 
 impl Behaviour {
@@ -133,155 +95,33 @@ impl Behaviour {
 
     fn handler(&self, peer: PeerId, connection: ConnectionId) -> Handler {
         let source = Source { peer, connection, link: LinkId::of(connection) };
-        Handler::new(self.shared.config.protocol.clone(), source, Arc::clone(&self.receiving))
-    }
-
-    fn peer(&mut self, peer: PeerId) -> &mut Peer {
-        let config = &self.shared.config;
-        self.peers.entry(peer).or_insert_with(|| Peer {
-            connections: Vec::new(),
-            link: None,
-            dialling: None,
-            pausing: None,
-            backoff: Backoff::new(config.first_pause, config.longest_pause),
-            last_number: 0,
-        })
-    }
-
-    /// Gets `peer_id` a link, or a way to one, if there is work for it.
-    fn ensure(&mut self, peer_id: PeerId) {
-        if !self.shared.has_work(&peer_id) {
-            if self.peers.get(&peer_id).is_some_and(Peer::is_unused) {
-                self.peers.remove(&peer_id);
-            }
-            return;
-        }
-        let peer = self.peer(peer_id);
-        if peer.link.is_some() || peer.pausing.is_some() {
-            return;
-        }
-        if let Some(connection) = peer.connections.first().copied() {
-            self.start(peer_id, connection);
-        } else if peer.dialling.is_none() {
-            let opts = DialOpts::peer_id(peer_id).condition(PeerCondition::DisconnectedAndNotDialing).build();
-            peer.dialling = Some(opts.connection_id());
-            self.actions.push_back(ToSwarm::Dial { opts });
-        }
-    }
-
-    /// Begins a link to `peer_id` on `connection`.
-    fn start(&mut self, peer_id: PeerId, connection: ConnectionId) {
-        // Numbers of an earlier run of this node are lower, since it took them from an earlier clock.
-        let least = self.shared.clock.wall().saturating_mul(NUMBERS_PER_MS);
-        let peer = self.peer(peer_id);
-        let number = least.max(peer.last_number.saturating_add(1));
-        peer.last_number = number;
-        peer.link = Some(Link { number, connection, opened: false });
-        let (waker, activity) = (Arc::new(AtomicWaker::new()), Arc::default());
-        let (requests, requested) = mpsc::channel(LANES);
-        let (negotiated, substreams) = mpsc::channel(LANES);
-        self.shared.link_started(peer_id, Arc::clone(&waker));
-        let wires = Wires { requests, negotiated: substreams, activity: Arc::clone(&activity) };
-        let writer = Writer::new(peer_id, number, Arc::clone(&self.shared), waker, self.reporter.clone(), wires);
-        spawn(Box::pin(writer.run()));
-        self.actions.push_back(ToSwarm::NotifyHandler {
-            peer_id,
-            handler: NotifyHandler::One(connection),
-            event: Start { number, requests: requested, negotiated, activity },
-        });
-    }
-
-    /// Waits before the next attempt.
-    fn pause(&mut self, peer_id: PeerId) {
-        self.last_pause += 1;
-        let name = self.last_pause;
-        let peer = self.peer(peer_id);
-        peer.pausing = Some(name);
-        let pause = sleep(peer.backoff.failed());
-        self.pauses.push(Box::pin(async move {
-            pause.await;
-            (peer_id, name)
-        }));
-    }
-
-    fn paused(&mut self, peer_id: PeerId, name: u64) {
-        if let Some(peer) = self.peers.get_mut(&peer_id).filter(|peer| peer.pausing == Some(name)) {
-            peer.pausing = None;
-            self.ensure(peer_id);
-        }
+        Handler::new(&self.shared.config, source, Arc::clone(&self.receiving))
     }
 
     fn reported(&mut self, report: Report) {
         match report {
             Report::Event(event) => self.emit(event),
             Report::Violation { peer, connection, violation } => self.violated(peer, connection, violation),
-            Report::LinkOpened { peer: peer_id, number } => {
-                let Some(peer) = self.peers.get_mut(&peer_id) else { return };
-                peer.backoff.succeeded();
-                if let Some(link) = peer.link.as_mut().filter(|link| link.number == number) {
-                    link.opened = true;
-                    let link = LinkId::of(link.connection);
-                    self.emit(Event::Opened { peer: peer_id, link, direction: Direction::Outward });
-                }
-            }
-            Report::LinkRefused { peer: peer_id, number } => {
-                let link = self.peers.get(&peer_id).and_then(|peer| peer.link.as_ref());
-                if let Some(link) = link.filter(|link| link.number == number) {
-                    let link = LinkId::of(link.connection);
-                    self.emit(Event::NoSlot { peer: peer_id, link, direction: Direction::Outward });
-                }
-            }
+            Report::LinkOpened { peer, number } => self.link_opened(peer, number),
+            Report::LinkRefused { peer, number } => self.link_refused(peer, number),
+            Report::LinkSilent { peer, number } => self.link_silent(peer, number),
             Report::LinkEnded { peer, number, end } => self.link_ended(peer, number, end),
         }
     }
 
-    fn link_ended(&mut self, peer_id: PeerId, number: u64, end: WriterEnd) {
-        let Some(peer) = self.peers.get_mut(&peer_id) else { return };
-        let Some(Link { connection, opened, .. }) = peer.link.take_if(|link| link.number == number) else { return };
-        self.shared.link_ended(&peer_id);
-        if matches!(end, WriterEnd::Closed | WriterEnd::Violation(_)) {
-            peer.connections.retain(|other| *other != connection);
-        }
-        if let WriterEnd::Superseded { greatest } = end {
-            peer.last_number = peer.last_number.max(greatest);
-        }
-        let again_at_once = opened && !peer.connections.is_empty() && !matches!(end, WriterEnd::Superseded { .. });
-        let link = LinkId::of(connection);
-        if opened {
-            let reason = match end {
-                WriterEnd::Closed => LinkEnd::Closed,
-                WriterEnd::Unsupported => LinkEnd::Unsupported,
-                WriterEnd::Superseded { .. } => LinkEnd::Superseded,
-                WriterEnd::Violation(violation) => LinkEnd::Violation(violation),
-                WriterEnd::Shutdown => LinkEnd::Shutdown,
-            };
-            self.emit(Event::Closed { peer: peer_id, link, direction: Direction::Outward, reason });
-        }
-        match end {
-            WriterEnd::Violation(violation) => self.violated(peer_id, connection, violation),
-            WriterEnd::Unsupported => {
-                self.shared.drain(&peer_id, LossReason::Unsupported);
-                self.emit(Event::Unsupported { peer: peer_id, link });
-            }
-            WriterEnd::Closed | WriterEnd::Superseded { .. } | WriterEnd::Shutdown => {}
-        }
-        if !again_at_once && self.shared.has_work(&peer_id) {
-            self.pause(peer_id);
-        }
-        self.ensure(peer_id);
-    }
-
-    fn violated(&mut self, peer_id: PeerId, connection: ConnectionId, violation: Violation) {
+    pub(super) fn violated(&mut self, peer_id: PeerId, connection: ConnectionId, violation: Violation) {
         metrics::counter!("admit_one_lane_violations_total", "violation" => violation.label()).increment(1);
         tracing::debug!(peer = %peer_id, %violation, "a peer broke the protocol");
         self.emit(Event::Violation { peer: peer_id, link: LinkId::of(connection), violation });
         if violation.closes() {
+            self.receiving.broken(&peer_id, LinkId::of(connection), violation);
+            self.link_broken(&peer_id, connection, violation);
             let connection = CloseConnection::One(connection);
             self.actions.push_back(ToSwarm::CloseConnection { peer_id, connection });
         }
     }
 
-    fn emit(&mut self, event: Event) {
+    pub(super) fn emit(&mut self, event: Event) {
         self.actions.push_back(ToSwarm::GenerateEvent(event));
     }
 
@@ -298,12 +138,6 @@ impl Behaviour {
             }
             self.deadline = None;
         }
-    }
-}
-
-impl Peer {
-    fn is_unused(&self) -> bool {
-        self.connections.is_empty() && self.link.is_none() && self.dialling.is_none()
     }
 }
 
@@ -349,46 +183,22 @@ impl NetworkBehaviour for Behaviour {
                     self.addresses.add(peer_id, address.clone());
                 }
                 self.receiving.connected(&peer_id);
-                let peer = self.peer(peer_id);
-                peer.connections.push(connection_id);
-                peer.dialling.take_if(|dialling| *dialling == connection_id);
-                // A pause was for want of a connection, or to spare one that is not the only one any more.
-                peer.pausing = None;
-                self.ensure(peer_id);
+                self.shared.set_connected(&peer_id, true);
+                self.connected(peer_id, connection_id);
             }
             FromSwarm::ConnectionClosed(ConnectionClosed { peer_id, connection_id, remaining_established, .. }) => {
-                if let Some(peer) = self.peers.get_mut(&peer_id) {
-                    peer.connections.retain(|other| *other != connection_id);
-                }
                 if remaining_established == 0 {
                     self.receiving.disconnected(&peer_id);
+                    self.shared.set_connected(&peer_id, false);
                 }
-                self.ensure(peer_id);
+                self.disconnected(peer_id, connection_id);
             }
             FromSwarm::DialFailure(DialFailure { peer_id: Some(peer_id), error, connection_id }) => {
-                let Some(peer) = self.peers.get_mut(&peer_id) else { return };
-                if peer.dialling.take_if(|dialling| *dialling == connection_id).is_none() {
-                    return;
-                }
-                tracing::debug!(peer = %peer_id, %error, "a dial failed");
-                if let DialError::LocalPeerId { .. } = error {
-                    self.shared.drain(&peer_id, LossReason::NotConnected);
-                }
-                if self.shared.has_work(&peer_id) {
-                    self.pause(peer_id);
-                }
-                self.ensure(peer_id);
+                self.dial_failed(peer_id, connection_id, error);
             }
-            FromSwarm::NewExternalAddrOfPeer(new) => {
-                // What the cache makes of dial failures, forgetting an address for good, is not wanted here: a peer
-                // that restarts is at its old address again.
-                if self.addresses.on_swarm_event(&event)
-                    && let Some(peer) = self.peers.get_mut(&new.peer_id).filter(|peer| peer.connections.is_empty())
-                {
-                    peer.pausing = None;
-                    self.ensure(new.peer_id);
-                }
-            }
+            // What the cache makes of dial failures, forgetting an address for good, is not wanted here: a peer that
+            // restarts is at its old address again.
+            FromSwarm::NewExternalAddrOfPeer(new) if self.addresses.on_swarm_event(&event) => self.found(new.peer_id),
             _ => {}
         }
     }

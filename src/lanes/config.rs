@@ -37,6 +37,7 @@ pub struct Config {
     pub(crate) limits: Limits,
     pub(crate) first_pause: Duration,
     pub(crate) longest_pause: Duration,
+    pub(crate) silence: Duration,
     pub(crate) links: Option<Arc<dyn Links>>,
 }
 
@@ -57,6 +58,7 @@ impl Default for Config {
             },
             first_pause: Duration::from_millis(100),
             longest_pause: Duration::from_secs(10),
+            silence: Duration::from_secs(10),
             links: None,
         }
     }
@@ -125,8 +127,9 @@ impl Config {
         self
     }
 
-    /// How many peers may have frames waiting at once; a send to one more is refused, and a forward to one more than half
-    /// as many, so that strangers who have frames forwarded anywhere never shut out what this node sends itself.
+    /// How many peers may have frames waiting at once; a send to one more is refused. A forward to a peer that is not
+    /// connected is refused past half as many, so that strangers, who have frames forwarded wherever they say, shut out
+    /// neither what this node sends itself nor what it forwards to the peers that it is connected to.
     pub fn peer_bound(mut self, peers: usize) -> Self {
         self.limits.peers = peers;
         self
@@ -143,6 +146,14 @@ impl Config {
     /// The first and the longest pause between two attempts to dial a peer, or to open a lane (law L13.2).
     pub fn pauses(mut self, first: Duration, longest: Duration) -> Self {
         (self.first_pause, self.longest_pause) = (first, longest);
+        self
+    }
+
+    /// How long a link that has work may be without a word until its connection is asked whether it still answers, and
+    /// how long that and every substream may take. A connection that does not answer loses its link to another one of
+    /// the same peer; without another, the peer is dialled again. A receiver that is slow is no silence.
+    pub fn silence(mut self, time: Duration) -> Self {
+        self.silence = time;
         self
     }
 }

@@ -23,7 +23,7 @@ pub(crate) const GREATEST_CREDIT: u8 = 32;
 pub(crate) const GREATEST_WINDOW: u8 = 31;
 
 /// The sender's end.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Spending {
     bound: u64,
     written: u64,
@@ -71,7 +71,7 @@ impl Spending {
 }
 
 /// The receiver's end.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Granting {
     advertised: u8,
     read: u64,

@@ -52,6 +52,18 @@ pub enum Event {
         /// What it did.
         violation: Violation,
     },
+    /// Frames that a peer sent were refused: a sample, bounded in rate. Of each reason a link reports the first refusal
+    /// at once, and then at most one event a second; all reasons together at most four a second.
+    Refused {
+        /// The peer that sent them, who need not be their origin.
+        peer: PeerId,
+        /// The connection that they came on.
+        link: LinkId,
+        /// The refusals' stable name, as metrics are labelled with.
+        reason: &'static str,
+        /// How many of this reason came since the last event of it, this one included.
+        count: u64,
+    },
 }
 
 /// Which way a link's frames go.
@@ -73,8 +85,10 @@ pub enum LinkEnd {
     Unsupported,
     /// The opener has a link of a greater number.
     Superseded,
-    /// The protocol was broken.
+    /// The protocol was broken on its connection.
     Violation(Violation),
+    /// Its connection answered nothing any more, and the peer has another.
+    Silent,
     /// This node was shut down.
     Shutdown,
 }
@@ -137,6 +151,20 @@ pub enum Violation {
         /// What came with it.
         value: u64,
     },
+    /// It said something on the control substream that is no control frame (law L4.7).
+    #[error("a control frame of kind {kind}")]
+    BadControl {
+        /// The kind.
+        kind: u8,
+    },
+    /// It sent more control frames than two for each frame that this node wrote on the link (law L4.7).
+    #[error("{count} control frames on a link on which {written} frames were written")]
+    ControlAhead {
+        /// How many control frames it sent.
+        count: u64,
+        /// How many frames were written.
+        written: u64,
+    },
 }
 
 impl Violation {
@@ -155,6 +183,8 @@ impl Violation {
             Violation::TooManyChannels { .. } => "too_many_channels",
             Violation::CreditAhead { .. } => "credit_ahead",
             Violation::BadAnswer { .. } => "bad_answer",
+            Violation::BadControl { .. } => "bad_control",
+            Violation::ControlAhead { .. } => "control_ahead",
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The bytes of a channel, both ways. `docs/wire-lanes.md` has them field by field.
 //!
-//! Forward half: one [`Hello`], then frames, each behind its length. Reverse half: one [`Answer`], then credit counts.
+//! Forward half: one [`Hello`], then frames, each behind its length. Reverse half: one [`Answer`], then credit counts, or
+//! control frames on a control substream, which has no frames.
 //!
 //! **State.** [`Frames`] is between frames with up to 3 bytes of a length, or inside a body that it keeps, or inside
 //! one that it discards. [`Replies`] holds the bytes of one unfinished answer or count.
@@ -9,7 +10,7 @@
 //! reported once, when its length is known, and its body is passed over without being held, so that the next frame is
 //! found where it begins.
 //!
-//! **Failures.** A frame of no bytes, an answer of an unknown kind and one that advertises no credit are reported to
+//! **Failures.** A frame of no bytes, an answer of an unknown kind and one that advertises no credit or accepts something else are reported to
 //! the caller, who ends the link. Nothing else is malformed at this level. Memory: one frame of at most the limit.
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -33,6 +34,8 @@ pub(crate) enum Answer {
     Superseded { greatest: u64 },
     /// This channel of the link is open already.
     AlreadyOpen,
+    /// The link's control substream is open.
+    Control,
     /// The receiver has no slot for the connection now (law L10.3).
     NoSlot,
 }
@@ -60,7 +63,6 @@ pub(crate) enum Framed {
 }
 
 const LENGTH: usize = 4;
-const ACCEPTED: u8 = 0;
 const SUPERSEDED: u8 = 1;
 const ALREADY_OPEN: u8 = 2;
 /// 3 is the control substream's.
@@ -69,6 +71,18 @@ const NO_SLOT: u8 = 4;
 impl Hello {
     /// Encoded length in bytes.
     pub(crate) const LEN: usize = 10;
+
+    /// What a control substream names as its channel (law L4.7).
+    pub(crate) const CONTROL: u8 = u8::MAX;
+
+    /// The hello of the control substream of link `link`, whose opener has a pool of `pool` channels.
+    pub(crate) const fn control(pool: u8, link: u64) -> Self {
+        Self { channel: Channel { index: Self::CONTROL, pool }, link }
+    }
+
+    pub(crate) const fn is_control(self) -> bool {
+        self.channel.index == Self::CONTROL
+    }
 
     pub(crate) fn encode(self) -> [u8; Self::LEN] {
         let [a, b, c, d, e, f, g, h] = self.link.to_be_bytes();
@@ -85,11 +99,18 @@ impl Answer {
     /// Encoded length in bytes.
     pub(crate) const LEN: usize = 9;
 
+    /// The kind that accepts a channel.
+    pub(crate) const ACCEPTED: u8 = 0;
+
+    /// The kind that accepts a control substream.
+    pub(crate) const CONTROL: u8 = 3;
+
     pub(crate) fn encode(self) -> [u8; Self::LEN] {
         let (kind, value) = match self {
-            Answer::Accepted { credit } => (ACCEPTED, u64::from(credit)),
+            Answer::Accepted { credit } => (Self::ACCEPTED, u64::from(credit)),
             Answer::Superseded { greatest } => (SUPERSEDED, greatest),
             Answer::AlreadyOpen => (ALREADY_OPEN, 0),
+            Answer::Control => (Self::CONTROL, 0),
             Answer::NoSlot => (NO_SLOT, 0),
         };
         let [a, b, c, d, e, f, g, h] = value.to_be_bytes();
@@ -99,9 +120,10 @@ impl Answer {
     fn decode([kind, value @ ..]: [u8; Self::LEN]) -> Result<Self, BadAnswer> {
         let value = u64::from_be_bytes(value);
         match (kind, u8::try_from(value)) {
-            (ACCEPTED, Ok(credit @ 1..=GREATEST_CREDIT)) => Ok(Answer::Accepted { credit }),
+            (Self::ACCEPTED, Ok(credit @ 1..=GREATEST_CREDIT)) => Ok(Answer::Accepted { credit }),
             (SUPERSEDED, _) => Ok(Answer::Superseded { greatest: value }),
             (ALREADY_OPEN, Ok(0)) => Ok(Answer::AlreadyOpen),
+            (Self::CONTROL, Ok(0)) => Ok(Answer::Control),
             (NO_SLOT, Ok(0)) => Ok(Answer::NoSlot),
             _ => Err(BadAnswer { kind, value }),
         }
@@ -189,38 +211,62 @@ fn take<'a>(input: &mut &'a [u8], missing: &mut usize) -> Option<&'a [u8]> {
     if taken.is_empty() { None } else { Some(taken) }
 }
 
+/// Finds the answer in the bytes that come back.
+#[derive(Debug)]
+pub(crate) struct Answering {
+    bytes: [u8; Answer::LEN],
+    have: usize,
+}
+
+impl Answering {
+    pub(crate) const fn new() -> Self {
+        Self { bytes: [0; Answer::LEN], have: 0 }
+    }
+
+    /// Takes bytes off the head of `input` until it has the answer or none are left.
+    pub(crate) fn next(&mut self, input: &mut &[u8]) -> Option<Result<Answer, BadAnswer>> {
+        fill(&mut self.bytes, &mut self.have, input)?;
+        Some(Answer::decode(self.bytes))
+    }
+}
+
 /// Finds the answer, then counts, in the bytes that come back on a channel.
 #[derive(Debug)]
 pub(crate) struct Replies {
-    answered: bool,
-    bytes: [u8; Answer::LEN],
+    answering: Option<Answering>,
+    bytes: [u8; 8],
     have: usize,
 }
 
 impl Replies {
     pub(crate) const fn new() -> Self {
-        Self { answered: false, bytes: [0; Answer::LEN], have: 0 }
+        Self { answering: Some(Answering::new()), bytes: [0; 8], have: 0 }
     }
 
     /// Takes bytes off the head of `input` until it has one reply or none are left.
     pub(crate) fn next(&mut self, input: &mut &[u8]) -> Option<Result<Reply, BadAnswer>> {
-        let length = if self.answered { 8 } else { Answer::LEN };
-        while self.have < length {
-            let (&byte, rest) = input.split_first()?;
-            *input = rest;
-            if let Some(place) = self.bytes.get_mut(self.have) {
-                *place = byte;
-            }
-            self.have += 1;
+        if let Some(answering) = &mut self.answering {
+            let answer = answering.next(input)?;
+            self.answering = None;
+            return Some(answer.map(Reply::Answer));
         }
-        self.have = 0;
-        if self.answered {
-            let [a, b, c, d, e, f, g, h, _] = self.bytes;
-            return Some(Ok(Reply::Credit(u64::from_be_bytes([a, b, c, d, e, f, g, h]))));
-        }
-        self.answered = true;
-        Some(Answer::decode(self.bytes).map(Reply::Answer))
+        fill(&mut self.bytes, &mut self.have, input)?;
+        Some(Ok(Reply::Credit(u64::from_be_bytes(self.bytes))))
     }
+}
+
+/// Fills `bytes`, of which it has `have`, from the head of `input`; `None` while some are missing.
+fn fill(bytes: &mut [u8], have: &mut usize, input: &mut &[u8]) -> Option<()> {
+    while *have < bytes.len() {
+        let (&byte, rest) = input.split_first()?;
+        *input = rest;
+        if let Some(place) = bytes.get_mut(*have) {
+            *place = byte;
+        }
+        *have += 1;
+    }
+    *have = 0;
+    Some(())
 }
 
 #[cfg(test)]
@@ -249,8 +295,13 @@ mod tests {
         let hello = Hello { channel: Channel { index: 2, pool: 3 }, link: 0x0102_0304_0506_0708 };
         assert_eq!(hello.encode(), [2, 3, 1, 2, 3, 4, 5, 6, 7, 8]);
         assert_eq!(Hello::decode(hello.encode()), hello);
-        let accepted = Answer::Accepted { credit: 16 };
-        for answer in [accepted, Answer::Superseded { greatest: u64::MAX }, Answer::AlreadyOpen, Answer::NoSlot] {
+        for answer in [
+            Answer::Accepted { credit: 16 },
+            Answer::Superseded { greatest: u64::MAX },
+            Answer::AlreadyOpen,
+            Answer::Control,
+            Answer::NoSlot,
+        ] {
             let mut replies = Replies::new();
             assert_eq!(replies.next(&mut answer.encode().as_slice()), Some(Ok(Reply::Answer(answer))));
             assert_eq!(replies.next(&mut 77_u64.to_be_bytes().as_slice()), Some(Ok(Reply::Credit(77))));

@@ -7,6 +7,7 @@ use std::{
     future::{Ready, ready},
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use libp2p::{
@@ -21,18 +22,24 @@ use tokio::sync::{mpsc, watch};
 
 use super::{
     activity::Activity,
+    config::Config,
     event::Violation,
     reader::{Connection, Receiving, Source},
+    refusals::Refusals,
     scheduler::LANES,
     slot::Slot,
     writer::{Negotiated, Unopened},
 };
 use crate::task;
 
-/// How many inbound substreams of the protocol a connection may have at once: a pool, and its successor while the old
-/// one's end is on its way. One that ended counts as long as a frame of it is not taken over, so that opening a channel
+/// How many inbound substreams of the protocol a connection may have at once: a pool and its control substream, and their
+/// successors while the old ones' end is on its way. One that ended counts as long as a frame of it is not taken over, so that opening a channel
 /// again is no way past its credit (law L3.4).
-pub(crate) const INBOUND_CHANNELS: usize = 2 * LANES;
+pub(crate) const INBOUND_CHANNELS: usize = 2 * (LANES + 1);
+
+/// Asked for as if it were a channel, it asks whether the connection answers: see [`silence`](super::silence). Never
+/// written anywhere.
+pub(crate) const QUESTION: u8 = u8::MAX - 1;
 
 /// A link is to write on this connection.
 #[derive(Debug)]
@@ -51,12 +58,17 @@ pub struct Broken(pub(crate) Violation);
 #[derive(Debug)]
 pub struct Handler {
     protocol: StreamProtocol,
+    /// What nobody speaks.
+    question: Option<StreamProtocol>,
+    /// How long a substream may take.
+    patience: Duration,
     source: Source,
     receiving: Arc<Receiving>,
     /// Reasons of the inbound side to stay connected.
     inward: Arc<Activity>,
     /// Each live inbound channel listens, and ends when this is dropped.
     channels: watch::Sender<()>,
+    refusals: Arc<Refusals>,
     /// One more is held by each inbound channel, live or with frames that were not taken over yet. The connection keeps
     /// its slot as long.
     places: Arc<Slot>,
@@ -65,11 +77,15 @@ pub struct Handler {
 }
 
 impl Handler {
-    pub(crate) fn new(protocol: StreamProtocol, source: Source, receiving: Arc<Receiving>) -> Self {
+    pub(crate) fn new(config: &Config, source: Source, receiving: Arc<Receiving>) -> Self {
+        let refusals = receiving.refusals(source.peer, source.link);
         Self {
-            protocol,
+            protocol: config.protocol.clone(),
+            question: StreamProtocol::try_from_owned(format!("{}/question", config.protocol)).ok(),
+            patience: config.silence,
             source,
             receiving,
+            refusals,
             inward: Arc::default(),
             channels: watch::channel(()).0,
             places: Arc::default(),
@@ -89,6 +105,7 @@ impl Handler {
         }
         let connection = Connection {
             activity: Arc::clone(&self.inward),
+            refusals: Arc::clone(&self.refusals),
             place: Arc::clone(&self.places),
             gone: self.channels.subscribe(),
         };
@@ -131,8 +148,9 @@ impl ConnectionHandler for Handler {
             outward.activity.register(context.waker());
             match outward.requests.poll_recv(context) {
                 Poll::Ready(Some(channel)) => {
-                    let upgrade = Speaks(Some(self.protocol.clone()));
-                    let protocol = SubstreamProtocol::new(upgrade, (outward.number, channel));
+                    let name = if channel == QUESTION { &self.question } else { &Some(self.protocol.clone()) };
+                    let protocol = SubstreamProtocol::new(Speaks(name.clone()), (outward.number, channel))
+                        .with_timeout(self.patience);
                     return Poll::Ready(ConnectionHandlerEvent::OutboundSubstreamRequest { protocol });
                 }
                 Poll::Ready(None) => self.outward = None,
@@ -158,7 +176,7 @@ impl ConnectionHandler for Handler {
             ConnectionEvent::DialUpgradeError(DialUpgradeError { info, error }) => {
                 let unopened = match error {
                     StreamUpgradeError::NegotiationFailed => Unopened::Unsupported,
-                    StreamUpgradeError::Timeout => Unopened::Failed("the negotiation timed out".into()),
+                    StreamUpgradeError::Timeout => Unopened::Unanswered,
                     StreamUpgradeError::Io(error) => Unopened::Failed(error.to_string()),
                     StreamUpgradeError::Apply(never) => match never {},
                 };

@@ -2,11 +2,14 @@
 //!
 //! A send first takes queue room in its lane, in its caller's task, so that a full lane holds up its own callers and
 //! nobody else (law L3.5). Where its stream still has unsettled sends on another next hop, it waits for these first, in
-//! the same way, so that none is numbered that could overtake them (law L3.9). Then it goes to the origin's one task, which does the rest in the order in which sends reach
-//! it: it reads the clock, reserves the sequence, waits until a durable lease covers it (law L8.1), signs, and queues.
+//! the same way, so that none is numbered that could overtake them (law L3.9). Then it goes to the origin's one task,
+//! which does the rest in the order in which sends reach it: it reads the clock, reserves the sequence, waits until a durable lease covers it (law L8.1), signs, and queues.
 //! Reservations are staged one after another without waiting for their leases, so that one flush serves many, and
 //! signatures are made as leases come; but frames are queued strictly in the order of their reservations, so lane order
 //! is signing order.
+//!
+//! What does not fit one frame is sent as a message of several by a task of its own (`chunking`), which has the
+//! origin's task reserve its sequence and open the message in the same order.
 //!
 //! A signer that lives elsewhere and does not answer holds up those behind it no longer than a transaction lives.
 //! What fails after a sequence was reserved leaves a gap, which no receiver minds.
@@ -18,8 +21,10 @@ use futures::{StreamExt, stream::FuturesOrdered};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
+    chunking::{self, Begun, Large},
     outbound::{Outbound, SendRefused},
     passage::Stream,
+    queue::Traffic,
     settlement::Settlement,
     shared::Room,
 };
@@ -29,8 +34,8 @@ use crate::{
     identity::{Did, Proof, SignError, Signer},
     link::{DirectRouter, Frame, Router},
     message::{
-        Class, Classifier, ClassifyError, Content, DEFAULT_TTL_MS, FrameTooLarge, GREATEST_TTL_MS, Kind,
-        MAX_HOP_BUDGET, NetworkId, Payload, StreamKey, TagClassifier, Transaction, TxId,
+        Class, Classified, Classifier, ClassifyError, Content, CutError, DEFAULT_TTL_MS, GREATEST_TTL_MS, Kind,
+        MAX_HOP_BUDGET, NetworkId, Payload, StreamKey, TagClassifier, Transaction, TxId, check_cut,
     },
     storage::{
         commit::StoreFailed,
@@ -62,9 +67,10 @@ pub enum OriginError {
     /// The data has no class.
     #[error("the data has no class: {0}")]
     Unclassified(#[from] ClassifyError),
-    /// It does not fit one frame, both proofs taken as long as they can get.
+    /// It does not fit one frame, both proofs taken as long as they can get, and cannot be cut into several: it is over
+    /// [`MESSAGE_LIMIT`](crate::message::MESSAGE_LIMIT), or the classifier's head leaves no room.
     #[error(transparent)]
-    TooLarge(#[from] FrameTooLarge),
+    TooLarge(#[from] CutError),
     /// No way to the destination is known.
     #[error("no way to {destination} is known")]
     NoRoute {
@@ -80,7 +86,8 @@ pub enum OriginError {
     /// The store failed before a lease covered the sequence, which is not used again.
     #[error(transparent)]
     Store(#[from] StoreFailed),
-    /// The transaction or its hop could not be signed. Its sequence is left out.
+    /// The transaction, a chunk of it, or its hop could not be signed. Its sequence is left out; chunks signed before may
+    /// have been written, which without the others are nothing.
     #[error(transparent)]
     Sign(#[from] SignError),
     /// The signer speaks for nobody known (its slot is a reference), or for another origin than this one's.
@@ -96,40 +103,57 @@ pub enum OriginError {
 
 /// What stays the same for all of an origin's transactions.
 #[derive(Debug)]
-struct Terms {
-    network: NetworkId,
-    origin: Did,
+pub(super) struct Terms {
+    pub(super) network: NetworkId,
+    pub(super) origin: Did,
     router: Arc<dyn Router>,
     classifier: Arc<dyn Classifier>,
-    outbound: Outbound,
+    pub(super) outbound: Outbound,
     clock: Arc<dyn Clock>,
     hop_signer: Arc<dyn Signer>,
     hop_budget: u8,
-    ttl: u64,
+    pub(super) ttl: u64,
 }
 
 #[derive(Debug)]
-enum Request {
+pub(super) enum Request {
     Send(Box<Draft>),
     Rotate { signer: Arc<dyn Signer>, done: oneshot::Sender<()> },
 }
 
 /// A send that has its room and waits for its turn.
 #[derive(Debug)]
-struct Draft {
-    destination: Did,
-    next_hop: Did,
-    class: Class,
-    data: Bytes,
-    room: Room,
-    done: oneshot::Sender<Result<Settlement, OriginError>>,
+pub(super) struct Draft {
+    pub(super) destination: Did,
+    pub(super) next_hop: Did,
+    pub(super) class: Class,
+    pub(super) room: Room,
+    pub(super) cargo: Cargo,
 }
 
-/// A send whose sequence is reserved.
-struct Signed {
-    room: Room,
-    done: oneshot::Sender<Result<Settlement, OriginError>>,
-    frame: Result<Frame, OriginError>,
+/// What a send is of.
+#[derive(Debug)]
+pub(super) enum Cargo {
+    /// One frame.
+    Whole { data: Bytes, done: oneshot::Sender<Result<Settlement, OriginError>> },
+    /// Several, made by whoever hears that the message was opened.
+    Large(oneshot::Sender<Result<Begun, OriginError>>),
+}
+
+/// A send whose sequence is reserved under a durable lease, or that failed.
+enum Staged {
+    Whole {
+        room: Room,
+        done: oneshot::Sender<Result<Settlement, OriginError>>,
+        frame: Result<Box<Frame>, OriginError>,
+    },
+    Large {
+        room: Room,
+        class: Class,
+        begun: oneshot::Sender<Result<Begun, OriginError>>,
+        content: Result<Content, OriginError>,
+        signer: Arc<dyn Signer>,
+    },
 }
 
 impl Origin {
@@ -163,22 +187,37 @@ impl Origin {
     /// Sends `data` to `destination`: waits for room in its lane, signs it, queues it, and returns how to learn what
     /// becomes of it. Sends that one task makes one after another keep their order within a class.
     ///
+    /// What does not fit one frame, up to [`MESSAGE_LIMIT`](crate::message::MESSAGE_LIMIT), is cut into chunks (law
+    /// L2.8). They go one behind the other, with nothing else of this node's own in their lane between them, and settle
+    /// as one: taken over once each was, lost with the first that is. This returns when the last is queued, or when it
+    /// is lost before. Meanwhile other sends of the lane wait, each at most until its own expiry.
+    ///
     /// # Errors
-    /// [`OriginError`]. Dropped while it waits for room, it sends nothing; dropped later, it may still send.
+    /// [`OriginError`]. Dropped while it waits for room, it sends nothing; dropped later, it may still send what fits one
+    /// frame, and stops sending what does not.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime, for data that does not fit one frame.
     pub async fn send(&self, destination: Did, data: impl Into<Bytes>) -> Result<Settlement, OriginError> {
         let terms = &*self.terms;
         let data = data.into();
-        let class = terms.classifier.classify(&data)?.class;
+        let Classified { class, head, .. } = terms.classifier.classify(&data)?;
         let (length, limit) = (Payload::OVERHEAD.saturating_add(data.len()), terms.outbound.frame_limit());
-        if length > limit {
-            return Err(FrameTooLarge { length, limit }.into());
+        let cuts = length > limit;
+        if cuts {
+            check_cut(data.len(), head, limit)?;
         }
         let next_hop = terms.router.next_hop(&destination).ok_or(OriginError::NoRoute { destination })?;
+        if cuts {
+            let large = Large { destination, next_hop, class, head, data };
+            let sent = chunking::start(Arc::clone(&self.terms), self.requests.clone(), large);
+            return sent.await.unwrap_or(Err(OriginError::Stopped));
+        }
         let within = Duration::from_millis(terms.ttl);
         let stream = Stream { origin: Some(terms.origin), destination, class };
-        let room = terms.outbound.room(next_hop.to_peer_id(), stream, length, within).await?;
+        let room = terms.outbound.room(next_hop.to_peer_id(), stream, length, Traffic::Own, within).await?;
         let (done, sent) = oneshot::channel();
-        let draft = Box::new(Draft { destination, next_hop, class, data, room, done });
+        let draft = Box::new(Draft { destination, next_hop, class, room, cargo: Cargo::Whole { data, done } });
         self.requests.send(Request::Send(draft)).await.map_err(|_| OriginError::Stopped)?;
         sent.await.unwrap_or(Err(OriginError::Stopped))
     }
@@ -296,7 +335,7 @@ async fn run(terms: Arc<Terms>, mut signer: Arc<dyn Signer>, leases: Leases, mut
     while open || !pipeline.is_empty() {
         tokio::select! {
             biased;
-            Some(signed) = pipeline.next(), if !pipeline.is_empty() => queue(&terms, signed),
+            Some(staged) = pipeline.next(), if !pipeline.is_empty() => queue(&terms, staged),
             request = requests.recv(), if open && pipeline.len() < PIPELINE => match request {
                 Some(Request::Send(draft)) => pipeline.push_back(stage(&terms, &signer, &leases, *draft)),
                 Some(Request::Rotate { signer: next, done }) => {
@@ -310,18 +349,18 @@ async fn run(terms: Arc<Terms>, mut signer: Arc<dyn Signer>, leases: Leases, mut
     }
 }
 
-/// Reserves the draft's sequence before it returns; the future signs.
-fn stage(terms: &Arc<Terms>, signer: &Arc<dyn Signer>, leases: &Leases, draft: Draft) -> BoxFuture<'static, Signed> {
+/// Reserves the draft's sequence before it returns; the future signs it, unless it is to be cut.
+fn stage(terms: &Arc<Terms>, signer: &Arc<dyn Signer>, leases: &Leases, draft: Draft) -> BoxFuture<'static, Staged> {
     let (terms, signer) = (Arc::clone(terms), Arc::clone(signer));
-    let Draft { destination, next_hop, class, data, room, done } = draft;
+    let Draft { destination, next_hop, class, room, cargo } = draft;
     let stream = StreamKey { network: terms.network, origin: terms.origin, destination, class };
     // Before the reservation, whose own reading decides when the stream may retire.
     let issued_at = terms.clock.wall();
     let ticket = leases.reserve(&stream, terms.ttl);
     Box::pin(async move {
-        let frame = async {
+        let content = async {
             let reservation = ticket.await??;
-            let content = Content {
+            Ok(Content {
                 destination,
                 tx_id: TxId::random(),
                 incarnation: reservation.incarnation,
@@ -329,20 +368,36 @@ fn stage(terms: &Arc<Terms>, signer: &Arc<dyn Signer>, leases: &Leases, draft: D
                 issued_at,
                 ttl: terms.ttl,
                 kind: Kind::Whole,
-                data,
-            };
-            let life = Duration::from_millis(terms.ttl);
-            let overdue = || SignError { reason: format!("it did not sign within {} ms", terms.ttl) };
-            within(life, sign(&terms, &*signer, content, next_hop, class))
-                .await
-                .unwrap_or_else(|| Err(overdue().into()))
+                data: Bytes::new(),
+            })
         };
-        let frame = frame.await;
-        Signed { room, done, frame }
+        let content = content.await;
+        match cargo {
+            Cargo::Whole { data, done } => {
+                let frame = match content {
+                    Ok(content) => sign_in_time(&terms, &*signer, Content { data, ..content }, next_hop, class).await,
+                    Err(error) => Err(error),
+                };
+                Staged::Whole { room, done, frame: frame.map(Box::new) }
+            }
+            Cargo::Large(begun) => Staged::Large { room, class, begun, content, signer },
+        }
     })
 }
 
-async fn sign(
+async fn sign_in_time(
+    terms: &Terms,
+    signer: &dyn Signer,
+    content: Content,
+    next_hop: Did,
+    class: Class,
+) -> Result<Frame, OriginError> {
+    let life = Duration::from_millis(terms.ttl);
+    let overdue = || SignError { reason: format!("it did not sign within {} ms", terms.ttl) };
+    within(life, sign(terms, signer, content, next_hop, class)).await.unwrap_or_else(|| Err(overdue().into()))
+}
+
+pub(super) async fn sign(
     terms: &Terms,
     signer: &dyn Signer,
     content: Content,
@@ -359,9 +414,19 @@ async fn sign(
     Ok(Frame { payload, class, write_within: Duration::from_millis(left), inbound: None })
 }
 
-fn queue(terms: &Terms, signed: Signed) {
-    let Signed { room, done, frame } = signed;
-    let sent = frame.map(|frame| terms.outbound.send_in(room, frame));
-    // Dropped, the settlement changes nothing: whoever sent it may have stopped listening.
-    drop(done.send(sent));
+/// Queues a frame, or opens a message.
+fn queue(terms: &Terms, staged: Staged) {
+    // Whoever sent it may have stopped listening: a settlement that is dropped changes nothing, and a message that is
+    // dropped is given up.
+    match staged {
+        Staged::Whole { room, done, frame } => drop(done.send(frame.map(|frame| terms.outbound.send_in(room, *frame)))),
+        Staged::Large { room, class, begun, content, signer } => {
+            let open = content.map(|content| {
+                let left = content.expires_at().saturating_sub(terms.clock.wall());
+                let (message, settlement) = terms.outbound.begin_in(room, class, Duration::from_millis(left));
+                Begun { message, settlement, content, signer }
+            });
+            drop(begun.send(open));
+        }
+    }
 }

@@ -10,8 +10,11 @@ use tokio::sync::oneshot;
 use tower::Service;
 
 use super::{
+    connected::ConnectedRouter,
+    parts::Message,
     passage::Stream,
-    settlement::{LossReason, Lost, Settle, Settlement},
+    queue::{Terms, Traffic},
+    settlement::{Ending, LossReason, Lost, Settle, Settlement},
     shared::{Asked, Item, Room, Shared},
 };
 use crate::{
@@ -65,6 +68,11 @@ impl Outbound {
         self.begin(frame)
     }
 
+    /// A router by which only peers that this node is connected to are reached.
+    pub fn connected(&self) -> ConnectedRouter {
+        ConnectedRouter::new(Arc::clone(&self.shared))
+    }
+
     /// Accepts nothing new, waits at most `bound` until everything accepted has settled, then ends what has not: what
     /// is queued as never written, what is in flight as perhaps received. Returns how many sends it ended so.
     pub async fn shutdown(&self, bound: Duration) -> usize {
@@ -86,16 +94,18 @@ impl Outbound {
         ended
     }
 
-    /// Takes room for a frame of `stream` of `bytes` to `peer`, waiting at most `within` for the stream and for the room.
+    /// Takes room for a frame of `stream` of `bytes` to `peer`, waiting at most `within` for the stream and for the room;
+    /// for a message, room for its first frame, of at most `bytes` as all of its frames.
     pub(crate) async fn room(
         &self,
         peer: PeerId,
         stream: Stream,
         bytes: usize,
+        traffic: Traffic,
         within: Duration,
     ) -> Result<Room, SendRefused> {
         let deadline = self.shared.clock.monotonic().saturating_add(within);
-        match self.shared.reserve(&peer, stream, bytes, deadline) {
+        match self.shared.reserve(&peer, stream, Terms { class: stream.class, bytes, deadline, traffic }) {
             Asked::Now(room) => Ok(room),
             Asked::Waiting { id, told } => {
                 let mut line = Line { place: Some((peer, stream.class, id)), shared: Arc::clone(&self.shared), told };
@@ -111,6 +121,19 @@ impl Outbound {
         let (item, settlement) = self.item(frame);
         room.fill(item);
         settlement
+    }
+
+    /// Opens a message in room taken before, to be written `within`. `None` where it is lost already.
+    pub(crate) fn begin_in(&self, room: Room, class: Class, within: Duration) -> (Option<Message>, Settlement) {
+        let (mut ending, settlement) = Ending::new(class, None, &self.shared.outstanding);
+        // Its frames are counted, each by itself.
+        ending.leaves_its_lane();
+        let deadline = self.shared.clock.monotonic().saturating_add(within);
+        (room.begin(deadline, ending), settlement)
+    }
+
+    pub(super) const fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     /// The most bytes that a frame may have.
@@ -140,10 +163,10 @@ impl Outbound {
 
     fn item(&self, frame: Frame) -> (Item, Settlement) {
         let Frame { payload, class, write_within, inbound } = frame;
-        let (settle, settlement) = Settle::new(class, inbound, &self.shared.outstanding);
+        let (ending, settlement) = Ending::new(class, inbound, &self.shared.outstanding);
         let deadline = self.shared.clock.monotonic().saturating_add(write_within);
         let bytes = payload.encoded_len();
-        (Item { payload, class, bytes, deadline, settle }, settlement)
+        (Item { payload, class, bytes, deadline, settle: Settle::Alone(ending) }, settlement)
     }
 }
 

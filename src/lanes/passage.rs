@@ -65,6 +65,7 @@ mod tests {
         identity::{KeySigner, Proof, Signature, Slot},
         lanes::{
             Config, LossReason, Outbound, SendRefused, Sending, Settlement,
+            queue::Traffic,
             scheduler::Ready,
             shared::{Item, Picker, Room},
         },
@@ -220,7 +221,9 @@ mod tests {
                     let (outbound, peer, origin) =
                         (self.outbound.clone(), self.peer(hop), self.origins[usize::from(stream)]);
                     let stream_of = Stream { origin: Some(origin), destination: did(9), class: Class::E2e };
-                    let asking = async move { outbound.room(peer, stream_of, 400, Duration::from_secs(within)).await };
+                    let asking = async move {
+                        outbound.room(peer, stream_of, 400, Traffic::Own, Duration::from_secs(within)).await
+                    };
                     self.streams[usize::from(stream)].push((name, hop));
                     self.frames.insert(name, Stage::Asking(Box::pin(asking)));
                 }

@@ -8,7 +8,7 @@
 use std::{
     pin::Pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll, ready},
@@ -22,17 +22,22 @@ use tokio::sync::{mpsc, watch};
 use super::{
     activity::{Activity, Busy},
     config::Config,
+    control,
     credit::Granting,
     event::{Direction, Event, LinkEnd, Violation},
     framing::{Answer, Framed, Frames, Hello},
     incoming::Inbound,
-    registry::{Opened, Registry, Unopened},
+    refusals::Refusals,
+    registry::{Opened, Registry, Token, Unopened},
     report::Report,
     slot::Slot,
 };
 use crate::{
     clock::Clock,
-    link::{Arrival, CreditGuard, LinkId},
+    link::{
+        Arrival, CreditGuard, Feedback, LinkId,
+        references::{FrameName, ReceiverEnd},
+    },
     task::within,
 };
 
@@ -50,7 +55,7 @@ const READS_PER_TURN: usize = 32;
 pub(crate) struct Receiving {
     config: Config,
     clock: Arc<dyn Clock>,
-    registry: Mutex<Registry<PeerId, LinkId, Arc<Channel>>>,
+    registry: Mutex<Registry<PeerId, LinkId, Weak<Channel>, Arc<ReceiverEnd>>>,
     incoming: mpsc::Sender<Inbound>,
     reports: mpsc::Sender<Report>,
 }
@@ -68,11 +73,14 @@ pub(crate) struct Source {
 pub(crate) struct Channel {
     granting: Mutex<Granting>,
     task: AtomicWaker,
-    /// A greater link took over: what was not admitted yet is dropped (law L3.8).
+    /// Held while a frame of it takes its place in the order of admissions, and when it is superseded.
+    gate: Mutex<()>,
+    /// A greater link took over, or the channel was opened again: what was not admitted yet is dropped (law L3.8).
     superseded: AtomicBool,
     /// Its taker dropped it: what is left in it is not taken over.
     dropped: AtomicBool,
     activity: Arc<Activity>,
+    refusals: Arc<Refusals>,
     /// Its place among the connection's channels, which shares the connection's slot.
     place: Arc<Slot>,
 }
@@ -81,6 +89,7 @@ pub(crate) struct Channel {
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) activity: Arc<Activity>,
+    pub(crate) refusals: Arc<Refusals>,
     /// Counts the channels, each as long as it or a frame of it is there.
     pub(crate) place: Arc<Slot>,
     /// Fails when the connection's handler is gone.
@@ -90,6 +99,14 @@ pub(crate) struct Connection {
 impl Channel {
     pub(crate) fn is_superseded(&self) -> bool {
         self.superseded.load(Ordering::Acquire)
+    }
+
+    /// Another channel takes its place: from now on nothing more of it is admitted, nor credited.
+    fn supersede(&self) {
+        let admitting = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        self.superseded.store(true, Ordering::Release);
+        drop(admitting);
+        self.task.wake();
     }
 
     /// Ends the channel at the count that it has: what its taker leaves in it is not taken over.
@@ -110,11 +127,34 @@ impl Channel {
 
     fn taken(&self, frame: u64) {
         let mut granting = self.granting();
-        let advanced = !self.is_dropped() && granting.taken(frame).is_some();
+        let advanced = !self.is_dropped() && !self.is_superseded() && granting.taken(frame).is_some();
         drop(granting);
         if advanced {
             self.task.wake();
         }
+    }
+}
+
+impl Feedback for Channel {
+    fn unless_superseded(&self, admit: &mut dyn FnMut()) -> bool {
+        let _admitting = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        let goes = !self.is_superseded();
+        if goes {
+            admit();
+        } else {
+            metrics::counter!("admit_one_lane_superseded_frames_total").increment(1);
+        }
+        goes
+    }
+
+    fn refused(&self, reason: &'static str) {
+        self.refusals.refused(reason);
+    }
+}
+
+impl Token for Weak<Channel> {
+    fn is_over(&self) -> bool {
+        self.strong_count() == 0
     }
 }
 
@@ -142,17 +182,29 @@ impl Receiving {
         self.registry().disconnected(peer);
     }
 
+    /// The protocol was broken on a connection, which is being closed for it.
+    pub(crate) fn broken(&self, peer: &PeerId, link: LinkId, violation: Violation) {
+        self.registry().broken(peer, link, violation);
+    }
+
+    /// What a connection's channels count their refusals by.
+    pub(crate) fn refusals(&self, peer: PeerId, link: LinkId) -> Arc<Refusals> {
+        Arc::new(Refusals::new(peer, link, Arc::clone(&self.clock), self.reports.clone()))
+    }
+
     /// Runs one channel to its end, which is no later than its connection's: `gone` fails when that is dropped. A
     /// stream alone might keep its connection alive for ever.
     pub(crate) async fn serve(self: Arc<Self>, stream: Stream, source: Source, connection: Connection) {
-        let Connection { activity, place, gone } = connection;
+        let Connection { activity, refusals, place, gone } = connection;
         let opening = activity.busy();
         let channel = Channel {
             granting: Mutex::new(Granting::new(self.config.credit)),
             task: AtomicWaker::new(),
+            gate: Mutex::new(()),
             superseded: AtomicBool::new(false),
             dropped: AtomicBool::new(false),
             activity,
+            refusals,
             place,
         };
         if let Err(violation) = self.run(stream, source, Arc::new(channel), opening, gone).await {
@@ -181,18 +233,21 @@ impl Receiving {
             }
         }
         let hello = Hello::decode(hello);
+        if hello.is_control() {
+            return self.control(stream, source, hello, opening, gone).await;
+        }
         let index = hello.channel.index;
+        let fresh = || Arc::new(ReceiverEnd::new(Arc::clone(&self.clock)));
+        let token = Arc::downgrade(&channel);
         let opened = channel.place.open(self.config.links.as_deref(), (source.peer, source.link), || {
-            self.registry().open(&source.peer, source.link, hello, Arc::clone(&channel))
+            self.registry().open(&source.peer, source.link, hello, token, fresh)
         });
         match opened {
-            Ok(Opened { first, superseded }) => {
+            Ok(Opened { first, superseded, ended, shared: references, replaced }) => {
                 let registered = Registered { receiving: self, source, hello };
-                if let Some((link, channels)) = superseded {
-                    for old in channels {
-                        old.superseded.store(true, Ordering::Release);
-                        old.task.wake();
-                    }
+                ended.iter().filter_map(Weak::upgrade).for_each(|old| old.supersede());
+                replaced.into_iter().for_each(|references| references.end());
+                if let Some(link) = superseded {
                     self.closed(source.peer, link, LinkEnd::Superseded).await;
                 }
                 if first {
@@ -201,10 +256,9 @@ impl Receiving {
                 }
                 let ended = tokio::select! {
                     _ = gone.changed() => Ok(()),
-                    ended = self.carry(stream, source, &channel, hello, opening) => ended,
+                    ended = self.carry(stream, source, &channel, references, hello, opening) => ended,
                 };
-                if registered.close() {
-                    let reason = ended.err().map_or(LinkEnd::Closed, LinkEnd::Violation);
+                if let Some(reason) = registered.close(ended.err()) {
                     self.closed(source.peer, source.link, reason).await;
                 }
                 ended
@@ -230,12 +284,50 @@ impl Receiving {
         }
     }
 
+    /// Answers a control substream, and writes what there is to say of delegations until it ends.
+    async fn control(
+        &self,
+        mut stream: Stream,
+        source: Source,
+        hello: Hello,
+        opening: Busy,
+        mut gone: watch::Receiver<()>,
+    ) -> Result<(), Violation> {
+        let opened = self.registry().control(&source.peer, source.link, hello);
+        let references = match opened {
+            Ok(references) => references,
+            Err(Unopened::Superseded { greatest }) => {
+                self.answer(&mut stream, Answer::Superseded { greatest }).await;
+                return Ok(());
+            }
+            Err(Unopened::AlreadyOpen) => {
+                self.answer(&mut stream, Answer::AlreadyOpen).await;
+                return Err(Violation::AlreadyOpen { channel: Hello::CONTROL });
+            }
+            // No lane, so it takes no slot.
+            Err(Unopened::UnknownChannel | Unopened::NoSlot(_)) => {
+                return Err(Violation::UnknownChannel { index: Hello::CONTROL, pool: hello.channel.pool });
+            }
+        };
+        self.answer(&mut stream, Answer::Control).await;
+        drop(opening);
+        tokio::select! {
+            _ = gone.changed() => {}
+            why = control::carry(stream, &references) => {
+                tracing::debug!(peer = %source.peer, %why, "a control substream ended");
+            }
+        }
+        references.mute();
+        Ok(())
+    }
+
     /// Hands the channel over, answers, and carries its frames until it ends.
     async fn carry(
         &self,
         mut stream: Stream,
         source: Source,
         channel: &Arc<Channel>,
+        references: Arc<ReceiverEnd>,
         hello: Hello,
         opening: Busy,
     ) -> Result<(), Violation> {
@@ -254,6 +346,7 @@ impl Receiving {
             source,
             hello,
             channel: Arc::clone(channel),
+            references,
             arrivals,
             frames: Frames::new(self.config.frame_limit),
             buffer: vec![0; READ_BYTES].into_boxed_slice(),
@@ -287,7 +380,7 @@ impl Receiving {
         let _ = self.reports.send(report).await;
     }
 
-    fn registry(&self) -> MutexGuard<'_, Registry<PeerId, LinkId, Arc<Channel>>> {
+    fn registry(&self) -> MutexGuard<'_, Registry<PeerId, LinkId, Weak<Channel>, Arc<ReceiverEnd>>> {
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -300,14 +393,14 @@ struct Registered<'a> {
 }
 
 impl Registered<'_> {
-    fn close(&self) -> bool {
-        self.receiving.registry().close(&self.source.peer, self.source.link, self.hello)
+    fn close(&self, violation: Option<Violation>) -> Option<LinkEnd> {
+        self.receiving.registry().close(&self.source.peer, self.source.link, self.hello, violation)
     }
 }
 
 impl Drop for Registered<'_> {
     fn drop(&mut self) {
-        self.close();
+        self.close(None);
     }
 }
 
@@ -316,6 +409,7 @@ struct Carrying<'a> {
     source: Source,
     hello: Hello,
     channel: Arc<Channel>,
+    references: Arc<ReceiverEnd>,
     arrivals: mpsc::Sender<Arrival>,
     frames: Frames,
     buffer: Box<[u8]>,
@@ -372,6 +466,7 @@ impl Carrying<'_> {
             let Framed::Frame(bytes) = framed else {
                 metrics::counter!("admit_one_lane_oversize_frames_total").increment(1);
                 tracing::debug!(peer = %self.source.peer, channel, ?framed, "an oversize frame was passed over");
+                self.channel.refused("oversize");
                 self.channel.taken(frame);
                 continue;
             };
@@ -380,13 +475,17 @@ impl Carrying<'_> {
                 owner.taken(frame);
                 drop(busy);
             });
+            let read_at = self.clock.monotonic();
+            let references = self.references.read(FrameName { channel, number: frame }, &bytes, read_at);
             let arrival = Arrival {
                 peer: self.source.peer,
                 link: self.source.link,
                 channel: Some(self.hello.channel),
                 bytes,
-                read_at: Some(self.clock.monotonic()),
+                read_at: Some(read_at),
                 credit: Some(credit),
+                references: Some(references),
+                feedback: Some(Arc::clone(&self.channel) as Arc<dyn Feedback>),
             };
             match self.arrivals.try_send(arrival) {
                 Ok(()) => {}

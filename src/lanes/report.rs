@@ -21,6 +21,11 @@ pub(crate) enum Report {
         peer: PeerId,
         number: u64,
     },
+    /// The link's connection does not answer any more.
+    LinkSilent {
+        peer: PeerId,
+        number: u64,
+    },
     /// The receiver has no slot for the link now.
     LinkRefused {
         peer: PeerId,
@@ -45,5 +50,7 @@ pub(crate) enum WriterEnd {
         greatest: u64,
     },
     Violation(Violation),
+    /// Its connection does not answer, and there is another.
+    Silent,
     Shutdown,
 }

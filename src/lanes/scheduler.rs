@@ -24,7 +24,7 @@ pub(crate) type Ready = [bool; LANES];
 pub(crate) const LANES: usize = Class::ALL.len();
 
 /// Picks lanes in turn.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Scheduler {
     control_run: u8,
     next: u8,

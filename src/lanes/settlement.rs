@@ -10,17 +10,18 @@ use std::{
 
 use tokio::sync::{Notify, oneshot};
 
-use super::passage::Passage;
+use super::{meters::Depth, parts::Part, passage::Passage};
 use crate::{link::CreditGuard, message::Class};
 
 /// Why a send was lost. Nothing is sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LossReason {
-    /// The link that it was in flight on ended.
+    /// The link that it was in flight on ended, or its channel of that link alone did: its credit could come on that
+    /// channel only.
     LinkClosed,
     /// Its time to be written was over while the peer was connected; or it was written, and its life was over before
-    /// the peer took it over.
+    /// the peer took it over. For a forwarded one that was written, its life ends with the delivery bound.
     Expired,
     /// The peer does not speak the protocol.
     Unsupported,
@@ -87,7 +88,7 @@ impl Future for Settlement {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let settled = ready!(Pin::new(&mut self.0).poll(context));
-        // A `Settle` settles when it is dropped, so the other end is never closed without an answer.
+        // An `Ending` settles when it is dropped, so the other end is never closed without an answer.
         Poll::Ready(settled.unwrap_or(Err(Lost::maybe_received(LossReason::Shutdown))))
     }
 }
@@ -111,19 +112,109 @@ impl Outstanding {
     }
 }
 
+/// How whoever moves a frame says what became of it. Dropped unsettled, it settles as lost by shutdown.
+#[derive(Debug)]
+pub(crate) enum Settle {
+    /// The frame is a send of its own.
+    Alone(Ending),
+    /// The frame is one of several that settle together.
+    Part(Part),
+}
+
+impl Settle {
+    /// From now on its stream knows of it.
+    pub(crate) fn holds(&mut self, passage: Passage) {
+        if let Settle::Alone(ending) = self {
+            ending.holds(passage);
+        }
+    }
+
+    /// It was taken off its lane, to be written.
+    pub(crate) fn leaves_its_lane(&mut self) {
+        match self {
+            Settle::Alone(ending) => ending.leaves_its_lane(),
+            Settle::Part(part) => part.leaves_its_lane(),
+        }
+    }
+
+    /// From now on its bytes may be on their way.
+    pub(crate) fn being_written(&mut self) {
+        match self {
+            Settle::Alone(ending) => ending.being_written(),
+            Settle::Part(part) => part.being_written(),
+        }
+    }
+
+    pub(crate) fn taken_over(self) {
+        match self {
+            Settle::Alone(ending) => ending.taken_over(),
+            Settle::Part(part) => part.taken_over(),
+        }
+    }
+
+    pub(crate) fn lost(self, reason: LossReason) {
+        match self {
+            Settle::Alone(ending) => ending.lost(reason),
+            Settle::Part(part) => part.lost(reason),
+        }
+    }
+
+    /// Its time was over when it was popped, so it is not written.
+    pub(crate) fn overdue_in_queue(self) {
+        let reason = self.overdue(true);
+        match self {
+            Settle::Alone(ending) => ending.lost(reason),
+            Settle::Part(part) => part.overdue_in_queue(reason),
+        }
+    }
+
+    /// It was popped, to be written.
+    pub(crate) fn popped(&self) {
+        if let Settle::Part(part) = self {
+            part.popped();
+        }
+    }
+
+    /// Whether it is carried on for others.
+    pub(crate) const fn is_forward(&self) -> bool {
+        match self {
+            Settle::Alone(ending) => ending.inbound.is_some(),
+            Settle::Part(_) => false,
+        }
+    }
+
+    /// Why it is lost when its time to be written is over.
+    pub(crate) const fn overdue(&self, connected: bool) -> LossReason {
+        match connected {
+            _ if self.is_forward() => LossReason::ForwardQueueFull,
+            true => LossReason::Expired,
+            false => LossReason::NotConnected,
+        }
+    }
+
+    /// Nobody will ask: the caller went away, or was told by other means, before the send was accepted.
+    pub(crate) fn abandon(self) {
+        if let Settle::Alone(ending) = self {
+            ending.abandon();
+        }
+    }
+}
+
 /// The sending end of a [`Settlement`]. Dropped unsettled, it settles as lost by shutdown.
 #[derive(Debug)]
-pub(crate) struct Settle {
+pub(crate) struct Ending {
     answer: Option<oneshot::Sender<Result<(), Lost>>>,
     class: Class,
     fate: Fate,
     /// The inbound copy's credit, of a forwarded frame: given back when this send settles, either way (law L3.4).
     inbound: Option<CreditGuard>,
     passage: Option<Passage>,
+    /// Until it is taken to be written.
+    depth: Option<Depth>,
     outstanding: Arc<Outstanding>,
 }
 
-impl Settle {
+impl Ending {
     pub(crate) fn new(
         class: Class,
         inbound: Option<CreditGuard>,
@@ -132,14 +223,20 @@ impl Settle {
         let (answer, settlement) = oneshot::channel();
         outstanding.count.fetch_add(1, Ordering::AcqRel);
         let outstanding = Arc::clone(outstanding);
-        let settle =
-            Self { answer: Some(answer), class, fate: Fate::NeverWritten, inbound, passage: None, outstanding };
-        (settle, Settlement(settlement))
+        let (passage, depth) = (None, Some(Depth::of(class)));
+        let ending =
+            Self { answer: Some(answer), class, fate: Fate::NeverWritten, inbound, passage, depth, outstanding };
+        (ending, Settlement(settlement))
     }
 
     /// From now on its stream knows of it.
     pub(crate) fn holds(&mut self, passage: Passage) {
         self.passage = Some(passage);
+    }
+
+    /// It was taken off its lane, to be written.
+    pub(crate) fn leaves_its_lane(&mut self) {
+        self.depth = None;
     }
 
     /// From now on its bytes may be on their way.
@@ -156,20 +253,6 @@ impl Settle {
         self.settle(Err(Lost { reason, fate }));
     }
 
-    /// Whether it is carried on for others.
-    pub(crate) const fn is_forward(&self) -> bool {
-        self.inbound.is_some()
-    }
-
-    /// Why it is lost when its time to be written is over.
-    pub(crate) fn overdue(&self, connected: bool) -> LossReason {
-        match (&self.inbound, connected) {
-            (Some(_), _) => LossReason::ForwardQueueFull,
-            (None, true) => LossReason::Expired,
-            (None, false) => LossReason::NotConnected,
-        }
-    }
-
     /// Nobody will ask: the caller went away, or was told by other means, before the send was accepted.
     pub(crate) fn abandon(mut self) {
         self.answer = None;
@@ -184,7 +267,7 @@ impl Settle {
     }
 }
 
-impl Drop for Settle {
+impl Drop for Ending {
     fn drop(&mut self) {
         let fate = self.fate;
         self.settle(Err(Lost { reason: LossReason::Shutdown, fate }));

@@ -13,11 +13,12 @@ use tokio::sync::oneshot;
 
 use super::{
     config::Config,
+    parts::{Message, Parts},
     passage::{Passage, Stream},
-    queue::{Entry, LetIn, Queues, Removed, Reserved},
+    queue::{Entry, LetIn, Queues, Removed, Reserved, Terms, Traffic},
     routes::Routes,
     scheduler::{LANES, Ready},
-    settlement::{LossReason, Lost, Outstanding, Settle},
+    settlement::{Ending, LossReason, Lost, Outstanding, Settle},
 };
 use crate::{
     clock::Clock,
@@ -34,13 +35,14 @@ pub(crate) struct Item {
     pub(crate) settle: Settle,
 }
 
-/// How one who waits for room, or for its stream, is told.
+/// How one who waits for room, or for its stream, or who has a message open, is told.
 #[derive(Debug)]
 pub(crate) enum Waiter {
     Frame(oneshot::Sender<Result<(), Lost>>),
     Room(oneshot::Sender<Result<Room, Lost>>, Option<Passage>),
     /// Nobody asks: the frame was accepted before.
     Accepted,
+    Message(Arc<Parts>),
 }
 
 /// What became of an offer of a frame, or of a wish for room.
@@ -87,6 +89,8 @@ struct State {
     routes: Routes<Stream, PeerId>,
     /// The links that write, by peer.
     links: HashMap<PeerId, Arc<AtomicWaker>>,
+    /// The peers that the swarm is connected to.
+    connected: HashSet<PeerId>,
     /// Peers with work and no link, for the behaviour to look at.
     wanting: HashSet<PeerId>,
     /// The deadline that the behaviour's timer is set to, or will be.
@@ -100,6 +104,7 @@ impl Shared {
             queues: Queues::new(config.limits),
             routes: Routes::new(),
             links: HashMap::new(),
+            connected: HashSet::new(),
             wanting: HashSet::new(),
             armed: None,
             phase: Phase::Open,
@@ -112,15 +117,17 @@ impl Shared {
     /// One set aside that holds a credit is accepted at once, so that it holds up no other stream of the channel that
     /// it came on: that credit bounds how many there are.
     pub(crate) fn offer(self: &Arc<Self>, peer: &PeerId, stream: Stream, mut item: Item) -> Asked<(), ()> {
-        let (class, bytes, deadline) = (item.class, item.bytes, item.deadline);
+        let (class, deadline) = (item.class, item.deadline);
+        let traffic = if item.settle.is_forward() { Traffic::Forwarded } else { Traffic::Own };
+        let terms = Terms { class, bytes: item.bytes, deadline, traffic };
         let mut state = self.lock();
         if state.phase != Phase::Open {
             drop(state);
             item.settle.abandon();
             return Asked::Shutdown;
         }
-        let shut_out = !state.queues.has_work(peer) && state.queues.peer_count() >= self.peer_bound(&item);
-        if shut_out {
+        let known = state.queues.has_work(peer) || state.connected.contains(peer);
+        if !known && state.queues.peer_count() >= self.peer_bound(&item) {
             drop(state);
             item.settle.abandon();
             return Asked::PeersFull;
@@ -129,9 +136,9 @@ impl Shared {
         item.settle.holds(passage);
         let mut told = None;
         if !goes {
-            let forwarded = item.settle.is_forward();
+            let forwarded = traffic == Traffic::Forwarded;
             let notify = if forwarded { Waiter::Accepted } else { Waiter::Frame(teller(&mut told)) };
-            return match state.queues.set_aside(peer, class, name, (bytes, deadline), Some(item), notify) {
+            return match state.queues.set_aside(peer, terms, name, Some(item), notify) {
                 Ok(()) => {
                     self.queued(state, peer, deadline);
                     if forwarded { Asked::Now(()) } else { Asked::Waiting { id: name, told } }
@@ -143,7 +150,7 @@ impl Shared {
                 }
             };
         }
-        match state.queues.offer(peer, class, bytes, deadline, item, || Waiter::Frame(teller(&mut told))) {
+        match state.queues.offer(peer, terms, item, || Waiter::Frame(teller(&mut told))) {
             Entry::Now(()) => {
                 self.queued(state, peer, deadline);
                 Asked::Now(())
@@ -160,22 +167,17 @@ impl Shared {
         }
     }
 
-    /// How many peers anything may wait for when `item` is to wait for one more. What is forwarded leaves half of them to
-    /// what this node sends of its own: it goes wherever strangers say, and they could name any number of nodes.
+    /// How many peers anything may wait for when `item` is to wait for one more that is not connected. What is forwarded
+    /// leaves half of them to what this node sends of its own and to the peers that it is connected to: it goes wherever
+    /// strangers say, and they could name any number of nodes.
     pub(crate) fn peer_bound(&self, item: &Item) -> usize {
         let peers = self.config.limits.peers;
         if item.settle.is_forward() { peers.div_ceil(2) } else { peers }
     }
 
-    /// Takes room for a frame of `stream` of `bytes`, stands in line for it, or is set aside until the stream may go to
-    /// `peer`.
-    pub(crate) fn reserve(
-        self: &Arc<Self>,
-        peer: &PeerId,
-        stream: Stream,
-        bytes: usize,
-        deadline: Duration,
-    ) -> Asked<Room, Room> {
+    /// Takes room for a frame of `stream`, stands in line for it, or is set aside until the stream may go to `peer`.
+    pub(crate) fn reserve(self: &Arc<Self>, peer: &PeerId, stream: Stream, terms: Terms) -> Asked<Room, Room> {
+        let deadline = terms.deadline;
         // Before the lock, so that it is dropped after it.
         let mut passage;
         let mut state = self.lock();
@@ -187,8 +189,7 @@ impl Shared {
         let mut told = None;
         if !goes {
             let notify = Waiter::Room(teller(&mut told), passage.take());
-            let terms = (bytes, deadline);
-            if let Err(refused) = state.queues.set_aside(peer, stream.class, name, terms, None, notify) {
+            if let Err(refused) = state.queues.set_aside(peer, terms, name, None, notify) {
                 drop(state);
                 drop(refused);
                 return Asked::PeersFull;
@@ -197,7 +198,7 @@ impl Shared {
             return Asked::Waiting { id: name, told };
         }
         let notify = || Waiter::Room(teller(&mut told), passage.take());
-        match state.queues.reserve(peer, stream.class, bytes, deadline, notify) {
+        match state.queues.reserve(peer, terms, notify) {
             Entry::Now(reserved) => Asked::Now(self.room(*peer, reserved, passage.take())),
             Entry::Waiting(id) => {
                 self.arm(&mut state, deadline);
@@ -256,22 +257,38 @@ impl Shared {
         let (ready, work) = (state.queues.ready(peer), state.queues.has_work(peer));
         drop(state);
         self.tell(let_in);
-        for settle in overdue {
-            let reason = settle.overdue(true);
-            settle.lost(reason);
-        }
+        taken.iter().for_each(|item: &Item| item.settle.popped());
+        overdue.into_iter().for_each(Settle::overdue_in_queue);
         Taken { closed: false, ready, work }
     }
 
-    /// When the life of an item that is now written is over: it may be credited until then (law L3.7). That is no
-    /// earlier than it had to be written by, which for a forwarded one is long before.
+    /// Until when an item that is now written may be credited: its life's end (law L3.7), but for a forwarded one the
+    /// delivery bound, which it also had to be written within. Until then it holds a credit of the channel that it came
+    /// on, with everything behind it there, and keeps its stream to its next hop: neither is for that hop to take.
     pub(crate) fn until(&self, item: &Item, now: Duration) -> Duration {
+        if item.settle.is_forward() {
+            return item.deadline;
+        }
         let left = item.payload.transaction.content.expires_at().saturating_sub(self.clock.wall());
         item.deadline.max(now.saturating_add(Duration::from_millis(left)))
     }
 
     pub(crate) fn has_work(&self, peer: &PeerId) -> bool {
         self.lock().queues.has_work(peer)
+    }
+
+    /// The swarm is connected to `peer`, or is not any more.
+    pub(crate) fn set_connected(&self, peer: &PeerId, connected: bool) {
+        let mut state = self.lock();
+        if connected {
+            state.connected.insert(*peer);
+        } else {
+            state.connected.remove(peer);
+        }
+    }
+
+    pub(crate) fn is_connected(&self, peer: &PeerId) -> bool {
+        self.lock().connected.contains(peer)
     }
 
     /// From now on a link takes what is queued for `peer`; it is woken by `waker`.
@@ -318,12 +335,56 @@ impl Shared {
         for (removed, connected) in expired {
             let reason = match &removed {
                 Removed::Queued(item) | Removed::Waiting { item: Some(item), .. } => item.settle.overdue(connected),
-                Removed::Waiting { .. } if connected => LossReason::Expired,
-                Removed::Waiting { .. } => LossReason::NotConnected,
+                Removed::Waiting { .. } | Removed::Message { .. } if connected => LossReason::Expired,
+                Removed::Waiting { .. } | Removed::Message { .. } => LossReason::NotConnected,
             };
             lose(removed, reason);
         }
         next
+    }
+
+    /// How many more frames of a message may be queued now. `None` once it is gone.
+    pub(super) fn free(&self, parts: &Parts) -> Option<usize> {
+        let Parts { peer, class, name, .. } = parts;
+        self.lock().queues.free(peer, *class, *name)
+    }
+
+    /// Queues the next frame of a message, if it has room and is not gone; else the frame is dropped.
+    pub(super) fn append(&self, parts: &Parts, item: Item) {
+        let Parts { peer, class, name, .. } = parts;
+        let mut state = self.lock();
+        let appended = state.queues.append(peer, *class, *name, item);
+        self.wake(state, peer);
+        drop(appended);
+    }
+
+    /// A message has all its frames, or none are to come: what is queued of it goes if it was `given_up`.
+    pub(super) fn finish(self: &Arc<Self>, parts: &Parts, given_up: bool) {
+        let Parts { peer, class, name, .. } = parts;
+        let mut let_in = Vec::new();
+        let mut state = self.lock();
+        let removed = if given_up {
+            state.queues.remove(peer, *class, *name, &mut let_in)
+        } else {
+            state.queues.finish(peer, *class, *name, &mut let_in);
+            None
+        };
+        self.wake(state, peer);
+        self.tell(let_in);
+        drop(removed);
+    }
+
+    /// A channel of `peer` ended, which lanes that `on_it` names were on: their messages of which some frames were
+    /// written, and some not, are lost (law L3.8).
+    pub(crate) fn interrupt(self: &Arc<Self>, peer: &PeerId, on_it: impl Fn(usize) -> bool, reason: LossReason) {
+        let (mut let_in, mut lost) = (Vec::new(), Vec::new());
+        let mut state = self.lock();
+        for class in Class::ALL.into_iter().filter(|class| on_it(usize::from(class.lane()))) {
+            lost.extend(state.queues.interrupt(peer, class, &mut let_in));
+        }
+        self.wake_for(state, peer, &let_in);
+        self.tell(let_in);
+        lost.into_iter().for_each(|removed| lose(removed, reason));
     }
 
     /// Settles everything queued for `peer` as lost.
@@ -355,6 +416,12 @@ impl Shared {
     /// Whether no send is unsettled and no room is taken.
     pub(crate) fn is_idle(&self) -> bool {
         self.outstanding.count() == 0 && self.lock().queues.held().0 == 0
+    }
+
+    /// Looks at the queues, with how many links write and whether sends are accepted.
+    pub(super) fn inspect<R>(&self, look: impl FnOnce(&Queues<PeerId, Item, Waiter>, usize, bool) -> R) -> R {
+        let state = self.lock();
+        look(&state.queues, state.links.len(), state.phase == Phase::Open)
     }
 
     /// How many streams have unsettled frames.
@@ -424,7 +491,7 @@ impl Shared {
                 }
                 // A caller that just went away leaves its frame queued: it was accepted.
                 (Waiter::Frame(teller), _) => drop(teller.send(Ok(()))),
-                (Waiter::Room(..), None) | (Waiter::Accepted, _) => {}
+                (Waiter::Room(..), None) | (Waiter::Accepted | Waiter::Message(_), _) => {}
             }
         }
     }
@@ -463,6 +530,25 @@ impl Room {
             }
         }
     }
+
+    /// Opens a message in this room, which was asked for a message. It ends as `ending` by `deadline`; after a shutdown
+    /// it is lost at once.
+    pub(crate) fn begin(mut self, deadline: Duration, mut ending: Ending) -> Option<Message> {
+        self.passage.take().into_iter().for_each(|passage| ending.holds(passage));
+        let shared = Arc::clone(&self.shared);
+        let mut state = shared.lock();
+        let reserved = if state.phase == Phase::Closed { None } else { self.reserved.take() };
+        let name = state.queues.name();
+        let Some(reserved) = reserved else {
+            drop(state);
+            ending.lost(LossReason::Shutdown);
+            return None;
+        };
+        let parts = Arc::new(Parts::new((self.peer, reserved.class(), name), deadline, ending, &shared));
+        state.queues.begin(reserved, name, deadline, Waiter::Message(Arc::clone(&parts)));
+        shared.queued(state, &self.peer, deadline);
+        Some(Message::new(parts))
+    }
 }
 
 impl Drop for Room {
@@ -496,7 +582,15 @@ fn lose(removed: Removed<Item, Waiter>, reason: LossReason) {
                     let _ = teller.send(Err(lost));
                 }
                 (_, Waiter::Room(teller, _)) => drop(teller.send(Err(lost))),
+                (_, Waiter::Message(_)) => {}
             }
+        }
+        Removed::Message { items, notify, started } => {
+            if let Waiter::Message(parts) = notify {
+                parts.lost(reason, started);
+            }
+            // They settled with it.
+            drop(items);
         }
     }
 }

@@ -1,7 +1,8 @@
 //! One link outward: a task that takes frames off its peer's lanes, writes them, and reads the credits that come back.
 //!
 //! **State.** One entry a channel of the pool: closed (perhaps until a pause is over), being opened by the handler, or
-//! open with its unanswered hello or its credit, its bytes to write, and its sends in flight, oldest first.
+//! open with its unanswered hello or its credit, its bytes to write, and its sends in flight, oldest first. Beside them
+//! the link's references, which choose how the slots of a frame are written when it is (law L4.1).
 //!
 //! **Transitions.** Every turn, in this order and until nothing moves: what the handler opened or could not; answers
 //! and credits; frames off the queues in the scheduler's order, for channels whose window, credit and buffer leave
@@ -9,11 +10,15 @@
 //! writes go through, so that two full sides cannot stop each other.
 //!
 //! **Failures.** A channel that fails loses its own sends in flight and is opened again after a pause, doubling; its
-//! queue stays. So it is with one that the receiver has no slot for. The link ends when its connection does, when the peer does not speak the protocol, when the receiver
+//! queue stays. They are lost although the link goes on, since nothing can settle them any more: their credit would have
+//! come on that substream alone, its successor counts anew, and the receiver admits nothing of the old one after the new
+//! one is open. So it is with one that the receiver has no slot for, which has none in flight. The link ends when its
+//! connection does, when the peer does not speak the protocol, when the receiver
 //! has a greater link, when the receiver breaks the protocol, and at shutdown; its sends in flight are lost, and what
-//! is queued stays queued (law L3.8). The behaviour hears of the end last of all. A send in flight that its receiver
-//! does not credit while its transaction lives is lost as expired; its place in the window stays taken until it is
-//! credited after all (law L3.7).
+//! is queued stays queued (law L3.8). It ends too when its connection does not answer (see `silence`) and the behaviour
+//! has another. The behaviour hears of the end last of all. A send in flight that its receiver
+//! does not credit while its transaction lives, or a forwarded one within its delivery bound, is lost as expired; its
+//! place in the window stays taken until it is credited after all (law L3.7).
 
 use std::{
     collections::VecDeque,
@@ -35,14 +40,18 @@ use super::{
     credit::{CreditAhead, Spending},
     event::Violation,
     framing::{Answer, Hello, Replies, Reply, put_frame},
+    handler::QUESTION,
+    meters::{CreditWaits, credit_waits},
+    references::References,
     report::{Report, WriterEnd},
     scheduler::{LANES, Ready, Scheduler},
     settlement::{LossReason, Settle},
     shared::{Item, Picker, Shared},
+    silence::{Silence, Standing},
 };
 use crate::{
     BoxFuture,
-    link::Channel,
+    link::{Channel, references::FrameName},
     message::{Class, FrameTooLarge},
     task::sleep,
 };
@@ -71,6 +80,8 @@ pub(crate) struct Negotiated {
 #[derive(Debug)]
 pub(crate) enum Unopened {
     Unsupported,
+    /// In all the time that it had.
+    Unanswered,
     Failed(String),
 }
 
@@ -80,6 +91,8 @@ pub(crate) struct Wires {
     pub(crate) requests: mpsc::Sender<u8>,
     pub(crate) negotiated: mpsc::Receiver<Negotiated>,
     pub(crate) activity: Arc<Activity>,
+    /// Shared with the behaviour.
+    pub(crate) standing: Arc<Standing>,
 }
 
 pub(crate) struct Writer {
@@ -92,12 +105,17 @@ pub(crate) struct Writer {
     busy: Option<Busy>,
     scheduler: Scheduler,
     channels: Vec<Link>,
+    references: References,
     opened: bool,
     announced: bool,
+    silence: Silence,
+    /// Set to when it is to be asked about.
+    listening: Option<BoxFuture<'static, ()>>,
     /// Whether the receiver had no slot for a channel, and whether that is still to be said.
     refused: bool,
     refusal_untold: bool,
     taken: Vec<Item>,
+    waits: CreditWaits,
     /// Set no later than when the first of the sends in flight is past its life.
     overdue: Option<(Duration, BoxFuture<'static, ()>)>,
 }
@@ -121,6 +139,8 @@ struct Open {
     /// The hello's time; gone once it is answered.
     unanswered: Option<BoxFuture<'static, ()>>,
     credit: Option<Spending>,
+    /// How many frames were put into `out` ever.
+    frames: u64,
     out: BytesMut,
     unflushed: bool,
     /// Bytes put into `out` ever, and bytes of it ever written.
@@ -146,6 +166,15 @@ enum ChannelEnd {
     Unanswered,
 }
 
+/// What the behaviour is to hear.
+enum Said {
+    Opened,
+    /// The receiver has no slot.
+    Refused,
+    Silent,
+    End(WriterEnd),
+}
+
 enum Step {
     Moved(bool),
     Failed(ChannelEnd),
@@ -165,8 +194,10 @@ impl Writer {
         let closed =
             |index| Link { index, backoff: Backoff::new(first, longest), state: State::Closed { pause: None } };
         let channels = (0..shared.config.pool).map(closed).collect();
+        let silence = Silence::new(shared.config.silence, shared.clock.monotonic());
         // It was started because there is work.
         let busy = Some(wires.activity.busy());
+        let references = References::new(Arc::clone(&shared.clock));
         Self {
             peer,
             number,
@@ -177,28 +208,30 @@ impl Writer {
             busy,
             scheduler: Scheduler::new(),
             channels,
+            references,
             opened: false,
             announced: false,
+            silence,
+            listening: None,
             refused: false,
             refusal_untold: false,
             taken: Vec::new(),
+            waits: CreditWaits::default(),
             overdue: None,
         }
     }
 
     pub(crate) async fn run(mut self) {
+        let (peer, number) = (self.peer, self.number);
         let end = loop {
-            let end = std::future::poll_fn(|context| self.poll(context)).await;
-            if let Some(end) = end {
-                break end;
-            }
-            let (peer, number) = (self.peer, self.number);
-            if std::mem::take(&mut self.refusal_untold) {
-                self.report(Report::LinkRefused { peer, number }).await;
-            }
-            if self.opened && !self.announced {
-                self.announced = true;
-                self.report(Report::LinkOpened { peer, number }).await;
+            match std::future::poll_fn(|context| self.poll(context)).await {
+                Said::Opened => {
+                    self.announced = true;
+                    self.report(Report::LinkOpened { peer, number }).await;
+                }
+                Said::Refused => self.report(Report::LinkRefused { peer, number }).await,
+                Said::Silent => self.report(Report::LinkSilent { peer, number }).await,
+                Said::End(end) => break end,
             }
         };
         let reason = if end == WriterEnd::Shutdown { LossReason::Shutdown } else { LossReason::LinkClosed };
@@ -207,8 +240,8 @@ impl Writer {
                 open.lose(reason);
             }
         }
+        self.shared.interrupt(&self.peer, |_| true, reason);
         self.busy = None;
-        let (peer, number) = (self.peer, self.number);
         self.report(Report::LinkEnded { peer, number, end }).await;
     }
 
@@ -217,29 +250,49 @@ impl Writer {
         let _ = self.reports.send(report).await;
     }
 
-    /// Runs until the link ends, or until there is something to say (`None`): that it is open, or refused.
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<WriterEnd>> {
+    /// Runs until the link ends, or something of it is to be told.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Said> {
         self.waker.register(context.waker());
         for _ in 0..ROUNDS_PER_TURN {
             let mut moved = match self.negotiated(context) {
                 Ok(moved) => moved,
-                Err(end) => return Poll::Ready(Some(end)),
+                Err(said) => return Poll::Ready(said),
             };
             for place in 0..self.channels.len() {
                 match self.read(place, context) {
-                    Step::Moved(read) => moved |= read,
-                    Step::Failed(why) => self.failed(place, &why),
-                    Step::End(end) => return Poll::Ready(Some(end)),
+                    Step::Moved(false) => {}
+                    Step::Moved(true) => {
+                        moved = true;
+                        self.heard();
+                    }
+                    Step::Failed(why) => {
+                        if let ChannelEnd::NoSlot | ChannelEnd::AlreadyOpen = why {
+                            self.heard();
+                        }
+                        self.failed(place, &why);
+                    }
+                    Step::End(end) => return Poll::Ready(Said::End(end)),
                 }
             }
-            if (self.opened && !self.announced) || self.refusal_untold {
-                return Poll::Ready(None);
+            if self.opened && !self.announced {
+                return Poll::Ready(Said::Opened);
+            }
+            if std::mem::take(&mut self.refusal_untold) {
+                return Poll::Ready(Said::Refused);
+            }
+            if self.wires.standing.is_to_leave() && self.silence.is_silent() {
+                return Poll::Ready(Said::End(WriterEnd::Silent));
+            }
+            match self.references.poll(context) {
+                Ok(told) => moved |= told,
+                Err(end) => return Poll::Ready(Said::End(end)),
             }
             self.expire(context);
             match self.take(context) {
                 Ok(took) => moved |= took,
-                Err(end) => return Poll::Ready(Some(end)),
+                Err(end) => return Poll::Ready(Said::End(end)),
             }
+            self.listen(context);
             for place in 0..self.channels.len() {
                 match self.write(place, context) {
                     Poll::Ready(Ok(wrote)) => moved |= wrote,
@@ -256,29 +309,86 @@ impl Writer {
     }
 
     /// Takes what the handler says.
-    fn negotiated(&mut self, context: &mut Context<'_>) -> Result<bool, WriterEnd> {
+    fn negotiated(&mut self, context: &mut Context<'_>) -> Result<bool, Said> {
         let mut moved = false;
         while let Poll::Ready(negotiated) = self.wires.negotiated.poll_recv(context) {
-            let Some(Negotiated { channel, stream }) = negotiated else { return Err(WriterEnd::Closed) };
+            let Some(Negotiated { channel, stream }) = negotiated else { return Err(Said::End(WriterEnd::Closed)) };
+            moved = true;
+            let now = self.shared.clock.monotonic();
+            if channel == QUESTION {
+                self.listening = None;
+                match stream {
+                    Ok(_) | Err(Unopened::Unsupported) => {
+                        self.silence.answered(now);
+                        self.wires.standing.set_silent(false);
+                    }
+                    Err(Unopened::Failed(_)) => self.silence.failed(now),
+                    Err(Unopened::Unanswered) if self.silence.unanswered(now) => return Err(self.silent()),
+                    Err(Unopened::Unanswered) => {}
+                }
+                continue;
+            }
             let (pool, place) = (self.shared.config.pool, usize::from(channel));
+            if channel == Hello::CONTROL {
+                self.references.negotiated(stream.ok(), Hello::control(pool, self.number));
+                continue;
+            }
             let Some(link) = self.channels.get_mut(place).filter(|link| matches!(link.state, State::Asked)) else {
                 continue;
             };
-            moved = true;
-            match stream {
+            let failed = match stream {
                 Ok(stream) => {
                     let hello = Hello { channel: Channel { index: channel, pool }, link: self.number };
                     link.state = State::Open(Box::new(Open::new(stream, hello)));
+                    self.heard();
+                    continue;
                 }
-                Err(Unopened::Unsupported) => return Err(WriterEnd::Unsupported),
-                Err(Unopened::Failed(reason)) => {
-                    tracing::debug!(peer = %self.peer, channel, reason, "a channel was not opened");
-                    let pause = link.backoff.failed();
-                    link.state = State::Closed { pause: Some(sleep(pause)) };
-                }
+                Err(Unopened::Unsupported) => return Err(Said::End(WriterEnd::Unsupported)),
+                Err(Unopened::Failed(reason)) => Some(reason),
+                Err(Unopened::Unanswered) => None,
+            };
+            tracing::debug!(peer = %self.peer, channel, reason = failed, "a channel was not opened");
+            link.state = State::Closed { pause: Some(sleep(link.backoff.failed())) };
+            if failed.is_none() && self.silence.unopened(now) {
+                return Err(self.silent());
             }
         }
         Ok(moved)
+    }
+
+    fn heard(&mut self) {
+        self.silence.heard(self.shared.clock.monotonic());
+        self.wires.standing.set_silent(false);
+    }
+
+    fn silent(&self) -> Said {
+        tracing::debug!(peer = %self.peer, "a connection does not answer");
+        self.wires.standing.set_silent(true);
+        Said::Silent
+    }
+
+    /// Asks whether the connection answers, where it said nothing for long while there is work.
+    fn listen(&mut self, context: &mut Context<'_>) {
+        if self.busy.is_none() {
+            self.listening = None;
+            return;
+        }
+        loop {
+            let Some(due) = self.silence.due(self.shared.clock.monotonic()) else { return };
+            if due.is_zero() {
+                // There is room for it beside the channels' requests, unless the handler is gone.
+                if self.wires.requests.try_send(QUESTION).is_ok() {
+                    self.silence.asked();
+                    self.listening = None;
+                }
+                return;
+            }
+            let listening = self.listening.get_or_insert_with(|| sleep(due));
+            if listening.as_mut().poll(context).is_pending() {
+                return;
+            }
+            self.listening = None;
+        }
     }
 
     /// Reads answers and credits.
@@ -315,6 +425,11 @@ impl Writer {
                         return Step::Failed(ChannelEnd::NoSlot);
                     }
                     Ok(Reply::Answer(Answer::AlreadyOpen)) => return Step::Failed(ChannelEnd::AlreadyOpen),
+                    // It is no control substream.
+                    Ok(Reply::Answer(Answer::Control)) => {
+                        let violation = Violation::BadAnswer { channel, kind: Answer::CONTROL, value: 0 };
+                        return Step::End(WriterEnd::Violation(violation));
+                    }
                     Ok(Reply::Credit(count)) => match open.credited(count) {
                         Ok(()) => {}
                         Err(CreditAhead { count, written }) => {
@@ -339,12 +454,14 @@ impl Writer {
 
     /// Takes frames off the queues, and asks for the channels that others wait for.
     fn take(&mut self, context: &mut Context<'_>) -> Result<bool, WriterEnd> {
-        let Self { scheduler, channels, shared, peer, taken, overdue, .. } = self;
+        let Self { scheduler, channels, shared, peer, taken, .. } = self;
         let mut picking = Picking { scheduler, channels, planned: [0; LANES] };
         let lanes = shared.take(peer, &mut picking, taken);
         if lanes.closed {
             return Err(WriterEnd::Shutdown);
         }
+        self.meter(lanes.ready);
+        let Self { channels, references, shared, taken, overdue, .. } = self;
         let (mut moved, mut broken) = (!taken.is_empty(), None);
         // Its first poll is in the next round, which follows since something moved.
         let now = if moved { shared.clock.monotonic() } else { Duration::ZERO };
@@ -354,12 +471,15 @@ impl Writer {
             if overdue.as_ref().is_none_or(|(at, _)| until < *at) {
                 *overdue = Some((until, sleep(until.saturating_sub(now))));
             }
-            if let Some(Link { state: State::Open(open), .. }) = channels.get_mut(place)
-                && let Err(too_large) = open.put(item, until)
+            if let Some(Link { state: State::Open(open), index, .. }) = channels.get_mut(place)
+                && let Err(too_large) = open.put(item, until, *index, references)
             {
                 broken = Some((place, too_large));
             }
         }
+        // Like a channel's, this request has room unless the handler is gone.
+        moved |= self.references.ask(|| self.wires.requests.try_send(Hello::CONTROL).is_ok());
+        let channels = &mut self.channels;
         for (lane, _) in lanes.ready.iter().enumerate().filter(|(_, ready)| **ready) {
             let place = lane % channels.len();
             let Some(link) = channels.get_mut(place) else { continue };
@@ -381,8 +501,24 @@ impl Writer {
             self.busy = None;
         } else if self.busy.is_none() {
             self.busy = Some(self.wires.activity.busy());
+            // What was not said while there was nothing to say is no silence.
+            self.silence.heard(self.shared.clock.monotonic());
         }
         Ok(moved)
+    }
+
+    /// Meters the lanes that wait for credit, after frames were taken and with `ready` still there.
+    fn meter(&mut self, ready: Ready) {
+        let held_up: Ready = std::array::from_fn(|lane| {
+            let channel = self.channels.get(lane % self.channels.len()).map(|link| &link.state);
+            let spent = |open: &Open| open.credit.as_ref().is_some_and(|credit| !credit.may_write());
+            ready.get(lane) == Some(&true) && matches!(channel, Some(State::Open(open)) if spent(open))
+        });
+        if self.waits.is_empty() && !held_up.contains(&true) {
+            return;
+        }
+        let took = std::array::from_fn(|lane| self.taken.iter().any(|item| usize::from(item.class.lane()) == lane));
+        credit_waits(self.waits.turn(held_up, took, self.shared.clock.monotonic()));
     }
 
     /// Settles what is in flight past its life.
@@ -417,7 +553,12 @@ impl Writer {
         tracing::debug!(peer = %self.peer, channel = link.index, reason, "a channel ended");
         let pause = link.backoff.failed();
         if let State::Open(open) = std::mem::replace(&mut link.state, State::Closed { pause: Some(sleep(pause)) }) {
+            if open.frames > 0 {
+                self.references.channel_ended(link.index);
+            }
             open.lose(LossReason::LinkClosed);
+            let channels = self.channels.len();
+            self.shared.interrupt(&self.peer, |lane| lane % channels == place, LossReason::LinkClosed);
         }
         // The pause has to be polled to wake this task.
         self.waker.wake();
@@ -473,6 +614,7 @@ impl Open {
             replies: Replies::new(),
             unanswered: Some(sleep(ANSWER_WITHIN)),
             credit: None,
+            frames: 0,
             out: BytesMut::from(hello.encode().as_slice()),
             unflushed: false,
             put: Hello::LEN as u64,
@@ -486,7 +628,16 @@ impl Open {
     }
 
     /// Encodes a frame behind those that are to be written.
-    fn put(&mut self, item: Item, until: Duration) -> Result<(), FrameTooLarge> {
+    fn put(
+        &mut self,
+        mut item: Item,
+        until: Duration,
+        channel: u8,
+        references: &mut References,
+    ) -> Result<(), FrameTooLarge> {
+        item.settle.leaves_its_lane();
+        references.choose(&mut item.payload, FrameName { channel, number: self.frames });
+        self.frames += 1;
         let frame = item.payload.encode(usize::MAX)?;
         let before = self.out.len();
         put_frame(&frame, &mut self.out);

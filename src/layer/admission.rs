@@ -6,6 +6,9 @@ use super::{
     admit::{Admit, AdmitLayer},
     boundary::Admission,
     forward::{Forward, ForwardLayer, Forwarding, NoForward},
+    reassembly::{Reassemble, ReassemblyConfig, ReassemblyLayer},
+    report::{Report, ReportLayer},
+    resolve::{Resolve, ResolveLayer},
     verify::{Rules, Verify, VerifyLayer},
 };
 use crate::{
@@ -13,11 +16,12 @@ use crate::{
     message::{Classifier, FRAME_LIMIT, NetworkId, TagClassifier},
 };
 
-/// The whole way in: [`Verify`], then [`Forward`], then [`Admit`], around a handler.
+/// The whole way in: [`Report`], then [`Resolve`], then [`Verify`], then [`Forward`], then [`Reassemble`], then
+/// [`Admit`], around a handler.
 ///
-/// The service it makes is a `tower::Service<Arrival>` that answers [`Outcome`](super::Outcome), and is always
-/// ready. Its clones, and the services of one layer's clones, share one boundary, one order of turns and one memory
-/// of verified delegations.
+/// The service it makes is a `tower::Service<Arrival>` that answers [`Outcome`](super::Outcome). It is ready but while
+/// a message in chunks that it took the last of is joined. Its clones, and the services of one layer's clones, share
+/// one boundary, one order of turns, what is gathered, and one memory of verified delegations.
 ///
 /// Namespaces that delegate their replay protection (law L6) are registered on the boundary: with
 /// [`Admission::open_delegating`] for the run, and while it runs with [`Admission::register`] and
@@ -38,15 +42,17 @@ use crate::{
 ///         .service(service_fn(async |admitted: Admitted| Ok::<_, Infallible>(admitted.sequence())));
 ///     match service.ready().await.expect("always ready").call(frame).await {
 ///         Ok(Outcome::Dispatched(sequence)) => println!("handled {sequence}"),
-///         Ok(_) => println!("sent on"),
+///         Ok(_) => println!("sent on, or a part of more"),
 ///         Err(error) => println!("{error}"),
 ///     }
 /// }
 /// ```
 #[derive(Debug)]
 pub struct AdmissionLayer<F = NoForward> {
+    resolve: ResolveLayer,
     verify: VerifyLayer,
     forward: ForwardLayer<F>,
+    reassembly: ReassemblyLayer,
     admit: AdmitLayer,
 }
 
@@ -59,6 +65,7 @@ pub struct AdmissionLayerBuilder<F = NoForward> {
     classifier: Arc<dyn Classifier>,
     concurrency: NonZeroUsize,
     frame_limit: usize,
+    reassembly: ReassemblyConfig,
     forwarding: Option<Forwarding<F>>,
     evidence: Option<Arc<dyn Signer>>,
 }
@@ -74,6 +81,7 @@ impl AdmissionLayer {
             classifier: Arc::new(TagClassifier),
             concurrency: NonZeroUsize::MIN,
             frame_limit: FRAME_LIMIT,
+            reassembly: ReassemblyConfig::default(),
             forwarding: None,
             evidence: None,
         }
@@ -100,6 +108,12 @@ impl<F> AdmissionLayerBuilder<F> {
         self
     }
 
+    /// Bounds what is held of messages in chunks; see [`ReassemblyConfig`].
+    pub const fn reassembly(mut self, config: ReassemblyConfig) -> Self {
+        self.reassembly = config;
+        self
+    }
+
     /// Carries transactions for other nodes on; without it they are refused.
     pub fn forward<G>(self, forwarding: Forwarding<G>) -> AdmissionLayerBuilder<G> {
         AdmissionLayerBuilder {
@@ -109,6 +123,7 @@ impl<F> AdmissionLayerBuilder<F> {
             classifier: self.classifier,
             concurrency: self.concurrency,
             frame_limit: self.frame_limit,
+            reassembly: self.reassembly,
             forwarding: Some(forwarding),
             evidence: self.evidence,
         }
@@ -131,10 +146,12 @@ impl<F> AdmissionLayerBuilder<F> {
             classifier: self.classifier,
             sigma: self.admission.config().sigma,
             greatest_ttl: self.admission.config().greatest_ttl,
-            frame_limit: self.frame_limit,
         };
+        let verify = VerifyLayer::new(rules, Arc::clone(&clock));
         AdmissionLayer {
-            verify: VerifyLayer::new(rules, Arc::clone(&clock)),
+            resolve: ResolveLayer::new(self.frame_limit),
+            reassembly: ReassemblyLayer::new(verify.clone(), Arc::clone(&clock), self.reassembly),
+            verify,
             forward: ForwardLayer::new(self.local, clock, self.forwarding),
             admit: AdmitLayer::new(self.local, classifier, self.admission, self.concurrency, self.evidence),
         }
@@ -142,23 +159,31 @@ impl<F> AdmissionLayerBuilder<F> {
 }
 
 impl<F> AdmissionLayer<F> {
-    /// Its three steps, for who has something to put between them: outermost first.
-    pub fn into_steps(self) -> (VerifyLayer, ForwardLayer<F>, AdmitLayer) {
-        (self.verify, self.forward, self.admit)
+    /// Its five steps, for who has something to put between them: outermost first, to be wrapped in a [`ReportLayer`].
+    #[expect(clippy::type_complexity, reason = "one layer a step, in their order")]
+    pub fn into_steps(self) -> (ResolveLayer, VerifyLayer, ForwardLayer<F>, ReassemblyLayer, AdmitLayer) {
+        (self.resolve, self.verify, self.forward, self.reassembly, self.admit)
     }
 }
 
 impl<F> Clone for AdmissionLayer<F> {
     fn clone(&self) -> Self {
-        Self { verify: self.verify.clone(), forward: self.forward.clone(), admit: self.admit.clone() }
+        Self {
+            resolve: self.resolve.clone(),
+            verify: self.verify.clone(),
+            forward: self.forward.clone(),
+            reassembly: self.reassembly.clone(),
+            admit: self.admit.clone(),
+        }
     }
 }
 
 impl<H, F> Layer<H> for AdmissionLayer<F> {
-    type Service = Verify<Forward<Admit<H>, F>>;
+    type Service = Report<Resolve<Verify<Forward<Reassemble<Admit<H>>, F>>>>;
 
     fn layer(&self, handler: H) -> Self::Service {
-        self.verify.layer(self.forward.layer(self.admit.layer(handler)))
+        let gathered = self.reassembly.layer(self.admit.layer(handler));
+        ReportLayer.layer(self.resolve.layer(self.verify.layer(self.forward.layer(gathered))))
     }
 }
 
@@ -169,6 +194,7 @@ impl<F> fmt::Debug for AdmissionLayerBuilder<F> {
             .field("local", &self.local)
             .field("concurrency", &self.concurrency)
             .field("frame_limit", &self.frame_limit)
+            .field("reassembly", &self.reassembly)
             .field("forwarding", &self.forwarding)
             .finish_non_exhaustive()
     }

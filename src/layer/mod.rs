@@ -1,8 +1,8 @@
 //! In: the steps between a frame and an application's handler, as tower layers.
 //!
 //! ```text
-//! Arrival → verify → Verified → forward ─ for another node → Service<Frame>
-//!                                  └───── for this one → admit → Admitted → the handler
+//! Arrival → resolve → Resolved → verify → Verified → forward ─ for another node → Service<Frame>
+//!                                                       └───── for this one → reassembly → admit → Admitted → the handler
 //! ```
 //!
 //! [`AdmissionLayer`] is the whole way, a `tower::Layer` around a handler `Service<Admitted>`; each step is a layer of
@@ -10,10 +10,12 @@
 //! inside `call`: whoever calls the service in arrival order, and keeps the futures in flight, gets admissions,
 //! handler calls and forwards in that order, and shares flushes.
 //!
-//! An answer is an [`Outcome`], or an [`AdmissionError`]: a typed [`Refusal`], or the handler's own.
+//! An answer is an [`Outcome`], or an [`AdmissionError`]: a typed [`Refusal`], or the handler's own. Around all steps,
+//! [`report`] says refusals back to the transport.
 //!
 //! Metrics: `admit_one_refusals_total` by `reason` (see [`Refusal::label`]),
-//! `admit_one_verdicts_total` by `class`, `verdict` and `window`, and `admit_one_forwarded_total` by `class`. Spans:
+//! `admit_one_verdicts_total` by `class`, `verdict` and `window`, `admit_one_forwarded_total` by `class`, and those of
+//! [`reassembly`]. Spans:
 //! `transaction`, at debug level, from verification to the handler's answer.
 
 mod admission;
@@ -25,7 +27,10 @@ pub mod forward;
 pub mod local;
 mod outcome;
 pub mod quota;
+pub mod reassembly;
 mod refusal;
+pub mod report;
+pub mod resolve;
 pub mod verify;
 pub mod window;
 
@@ -33,4 +38,5 @@ pub use admission::{AdmissionLayer, AdmissionLayerBuilder};
 pub use admit::Admitted;
 pub use outcome::{AdmissionError, Outcome};
 pub use refusal::{Refusal, Signatory};
+pub use resolve::Resolved;
 pub use verify::Verified;

@@ -8,6 +8,8 @@ pub enum Outcome<R> {
     Dispatched(R),
     /// It was for another node, and waits in a queue towards it.
     Forwarded,
+    /// It is a chunk, stored until the others of its original are there (law L2.8).
+    Gathering,
 }
 
 /// Why a frame brought no [`Outcome`]. `E` is the handler's own error.

@@ -16,6 +16,7 @@ use crate::{
         boundary::BoundaryRefusal,
         charging::{Bound, Introducer},
         quota::Bucket,
+        reassembly::ChunkRefusal,
         window::{ForkEvidence, WindowRefusal},
     },
     link::{Channel, NoSlot},
@@ -71,6 +72,14 @@ pub enum Refusal {
         /// The reference.
         digest: DelegationDigest,
     },
+    /// A proof names its key by a reference on a transport that carries none (law L4.8).
+    #[error("the {whose}'s delegation {digest:?} is named by a reference where nothing resolves any: carry it inline")]
+    ReferenceOutsideLink {
+        /// Whose.
+        whose: Signatory,
+        /// The reference.
+        digest: DelegationDigest,
+    },
     /// Neither the hop's key nor its delegator is the key of the connection (law L2.5).
     #[error("the hop {hop} is not the connection's peer {peer}: a node may send only under its own name")]
     HopNotPeer {
@@ -79,9 +88,9 @@ pub enum Refusal {
         /// The key that the connection authenticated.
         peer: Did,
     },
-    /// A chunk of a larger transaction; this release takes whole ones only.
-    #[error("a chunk of a larger transaction: only whole transactions of at most one frame are taken")]
-    Chunk,
+    /// A chunk of a larger transaction, or what its chunks joined to (law L2.8).
+    #[error("a chunk of a larger transaction: {0}")]
+    Chunk(#[from] ChunkRefusal),
     /// The data names no class (law L2.6).
     #[error("the data has no class: {0}; the sender's classifier is not this node's, or it is faulty")]
     Unclassified(#[from] ClassifyError),
@@ -256,6 +265,10 @@ pub enum Refusal {
         /// How many wait.
         held: usize,
     },
+    /// A later link of its peer, or the same channel opened again, came before it was admitted (law L3.8). Its sender
+    /// knows it as lost.
+    #[error("a later link of its peer took over before it was admitted: its sender may send it anew")]
+    Superseded,
     /// It is for another node, and this one knows no way on that is not back.
     #[error("for {destination}, and this node has no way on to it: send it another way, or configure forwarding")]
     NoRoute {
@@ -308,12 +321,15 @@ impl Refusal {
                 DecodeError::HopBudget(_) => "hop_budget_too_great",
                 DecodeError::Key { reason: DidError::Weak, .. } => "weak_key",
                 DecodeError::Key { .. } => "malformed_key",
+                DecodeError::Nested => "nested_chunk",
+                DecodeError::Reference => "original_reference",
             },
             Refusal::PeerNotEd25519 { .. } => "peer_not_ed25519",
             Refusal::NotNextHop { .. } => "not_next_hop",
             Refusal::UnresolvedReference { .. } => "unresolved_reference",
+            Refusal::ReferenceOutsideLink { .. } => "reference_outside_link",
             Refusal::HopNotPeer { .. } => "hop_not_peer",
-            Refusal::Chunk => "chunk",
+            Refusal::Chunk(refusal) => refusal.label(),
             Refusal::Unclassified(_) => "unclassified",
             Refusal::WrongLane { .. } => "wrong_lane",
             Refusal::FromTheFuture { .. } => "from_the_future",
@@ -338,6 +354,7 @@ impl Refusal {
             Refusal::BudgetExhausted(_) => "budget_exhausted",
             Refusal::StoreFailed(_) => "store_failed",
             Refusal::DispatchFull { .. } => "dispatch_full",
+            Refusal::Superseded => "superseded",
             Refusal::NoRoute { .. } => "no_route",
             Refusal::HopBudgetSpent { .. } => "hop_budget_spent",
             Refusal::ForwardRateExceeded { .. } => "forward_rate_exceeded",

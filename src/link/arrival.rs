@@ -1,11 +1,14 @@
 use std::{
     fmt,
     hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash},
+    sync::Arc,
     time::Duration,
 };
 
 use bytes::Bytes;
 use libp2p::PeerId;
+
+use super::{Feedback, References};
 
 /// One connection generation of a peer, told apart from every other of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -60,6 +63,10 @@ pub struct Arrival {
     pub read_at: Option<Duration>,
     /// The frame's place in its lane's credit, if the transport has credit.
     pub credit: Option<CreditGuard>,
+    /// What its slots referred to when it was read; `None` on a transport that carries no references.
+    pub references: Option<References>,
+    /// Where what becomes of it is told, if the transport asks.
+    pub feedback: Option<Arc<dyn Feedback>>,
 }
 
 /// One of a link's channels (law L3.1).
@@ -82,8 +89,9 @@ impl Channel {
 }
 
 impl Arrival {
-    /// A frame from any transport that authenticates its peers: no lanes, no credit.
+    /// A frame from any transport that authenticates its peers: no lanes, no credit, no feedback, and no references
+    /// (law L4.8).
     pub fn from_parts(peer: PeerId, link: LinkId, bytes: Bytes) -> Self {
-        Self { peer, link, channel: None, bytes, read_at: None, credit: None }
+        Self { peer, link, channel: None, bytes, read_at: None, credit: None, references: None, feedback: None }
     }
 }

@@ -13,6 +13,7 @@ pub struct Frame {
     /// How long it may wait, from when it is handed over, until it is written: the rest of its life for an origin's
     /// own, at most the delivery bound for a forwarded one (laws L3.7 and L3.9).
     pub write_within: Duration,
-    /// For a forwarded frame, the credit of the inbound copy, given back when this one settles (law L3.4).
+    /// For a forwarded frame, the credit of the inbound copy, given back when this one settles (law L3.4), which is then
+    /// no later than `write_within` even where it was written.
     pub inbound: Option<CreditGuard>,
 }

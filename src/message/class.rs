@@ -54,6 +54,9 @@ pub struct Classified {
     pub class: Class,
     /// Where in the data the namespace stands, for Application.
     pub namespace: Option<Range<usize>>,
+    /// How many first bytes of the data this answer depends on: any data that begins with the same ones is classified
+    /// alike. Each chunk of a larger transaction begins with a copy of them (law L2.8).
+    pub head: usize,
 }
 
 /// Data that a classifier cannot place.
@@ -153,7 +156,8 @@ impl Classifier for TagClassifier {
         } else {
             None
         };
-        Ok(Classified { class, namespace })
+        let head = namespace.as_ref().map_or(1, |namespace| namespace.end);
+        Ok(Classified { class, namespace, head })
     }
 }
 
@@ -174,11 +178,14 @@ mod tests {
     #[test]
     fn l2_6_the_tag_and_for_application_the_namespace_are_read_off_the_head() {
         for (tag, class) in [(0, Class::DhtControl), (1, Class::Storage), (2, Class::E2e)] {
-            let expected = Ok(Classified { class, namespace: None });
+            let expected = Ok(Classified { class, namespace: None, head: 1 });
             assert_eq!(TagClassifier.classify(&[tag]), expected);
             assert_eq!(TagClassifier.classify(&[tag, 255, 1]), expected);
         }
-        let application = |namespace| Ok(Classified { class: Class::Application, namespace: Some(namespace) });
+        let application = |namespace: Range<usize>| {
+            let head = namespace.end;
+            Ok(Classified { class: Class::Application, namespace: Some(namespace), head })
+        };
         assert_eq!(TagClassifier.classify(&[3, 0]), application(2..2));
         assert_eq!(TagClassifier.classify(b"\x03\x04chathello"), application(2..6));
         assert_eq!(TagClassifier.classify(b"\x03\x04chat"), application(2..6));

@@ -3,12 +3,15 @@
 //! A [`Transaction`] is content under its origin's proof; a [`Payload`] is a transaction under the proof of the hop
 //! that carries it. `docs/wire.md` has the encoding field by field.
 
+mod chunk;
 mod class;
 mod payload;
 mod stream;
 mod transaction;
 mod wire;
 
+pub use chunk::{Chunks, CutError, MESSAGE_LIMIT, cut};
+pub(crate) use chunk::{check_cut, slice_range};
 pub use class::{Class, Classified, Classifier, ClassifierId, ClassifyError, TagClassifier};
 pub use payload::{MAX_HOP_BUDGET, Payload};
 pub use stream::{NetworkId, StreamKey};

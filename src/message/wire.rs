@@ -19,7 +19,10 @@ const DIGEST: u8 = 2;
 const WHOLE: u8 = 0;
 const CHUNK: u8 = 1;
 
-/// Why bytes are no payload. Nothing was allocated but what the frame itself holds.
+/// Encoded bytes of a chunk's index, count, original and length.
+pub(super) const CHUNK_FIELDS: usize = 4 + 4 + 32 + 8;
+
+/// Why bytes are no payload, or no original of chunks. Nothing was allocated but what the frame itself holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
@@ -65,6 +68,12 @@ pub enum DecodeError {
         /// Why.
         reason: DidError,
     },
+    /// An original of chunks is itself a chunk (law L2.8).
+    #[error("the original of chunks is itself a chunk")]
+    Nested,
+    /// An original of chunks refers to a delegation instead of carrying it (law L2.8).
+    #[error("the original of chunks refers to a delegation that it does not carry")]
+    Reference,
 }
 
 /// A transaction that does not fit one frame.
@@ -83,13 +92,7 @@ impl Payload {
 
     /// The frame's length in bytes.
     pub fn encoded_len(&self) -> usize {
-        MARKER.len()
-            + Did::LEN
-            + 1
-            + self.proof.encoded_len()
-            + self.transaction.content.encoded_len()
-            + self.transaction.proof.encoded_len()
-            + 4
+        MARKER.len() + Did::LEN + 1 + self.proof.encoded_len() + self.transaction.encoded_len()
     }
 
     /// Encodes one frame.
@@ -108,25 +111,7 @@ impl Payload {
         out.put_slice(self.next_hop.as_bytes());
         out.put_u8(self.hop_budget);
         self.proof.encode(&mut out);
-        out.put_slice(content.destination.as_bytes());
-        out.put_slice(&content.tx_id.0);
-        out.put_u64(content.incarnation.0);
-        out.put_u64(content.sequence);
-        out.put_u64(content.issued_at);
-        out.put_u64(content.ttl);
-        match content.kind {
-            Kind::Whole => out.put_u8(WHOLE),
-            Kind::Chunk { index, count, original, length } => {
-                out.put_u8(CHUNK);
-                out.put_u32(index);
-                out.put_u32(count);
-                out.put_slice(&original.0);
-                out.put_u64(length);
-            }
-        }
-        self.transaction.proof.encode(&mut out);
-        out.put_u32(data_length);
-        out.put_slice(&content.data);
+        self.transaction.encode(&mut out, data_length);
         Ok(out.freeze())
     }
 
@@ -150,6 +135,56 @@ impl Payload {
             return Err(DecodeError::HopBudget(hop_budget));
         }
         let hop_proof = Proof::decode(&mut frame, &mut keys, "hop's slot")?;
+        let transaction = Transaction::decode(frame, &mut keys)?;
+        Ok(Self { transaction, next_hop, hop_budget, proof: hop_proof })
+    }
+
+    /// What a frame's two slots refer by, the hop's first, found without decoding the frame: a few comparisons, and
+    /// nothing is allocated. Total: any bytes give an answer, and that of a frame that decodes is what decoding gives.
+    pub(crate) fn references(frame: &[u8]) -> [Option<DelegationDigest>; 2] {
+        const HOPS_SLOT: usize = MARKER.len() + Did::LEN + 1;
+        let mut rest = match frame.get(HOPS_SLOT..) {
+            Some(rest) if frame.starts_with(&MARKER) => rest,
+            _ => return [None; 2],
+        };
+        let Some(hop) = skip_proof(&mut rest) else { return [None; 2] };
+        let origin = skip_content(&mut rest).and_then(|()| skip_proof(&mut rest)).flatten();
+        [hop, origin]
+    }
+}
+
+impl Transaction {
+    /// Encoded bytes, from the destination to the end of the data.
+    pub(super) fn encoded_len(&self) -> usize {
+        self.content.encoded_len() + self.proof.encoded_len() + 4
+    }
+
+    /// Appends what a frame has from the destination on; `data_length` is the data's.
+    pub(super) fn encode(&self, out: &mut BytesMut, data_length: u32) {
+        let content = &self.content;
+        out.put_slice(content.destination.as_bytes());
+        out.put_slice(&content.tx_id.0);
+        out.put_u64(content.incarnation.0);
+        out.put_u64(content.sequence);
+        out.put_u64(content.issued_at);
+        out.put_u64(content.ttl);
+        match content.kind {
+            Kind::Whole => out.put_u8(WHOLE),
+            Kind::Chunk { index, count, original, length } => {
+                out.put_u8(CHUNK);
+                out.put_u32(index);
+                out.put_u32(count);
+                out.put_slice(&original.0);
+                out.put_u64(length);
+            }
+        }
+        self.proof.encode(out);
+        out.put_u32(data_length);
+        out.put_slice(&content.data);
+    }
+
+    /// Decodes all of `frame`, from the destination on. The data is a slice of it.
+    pub(super) fn decode(mut frame: Bytes, keys: &mut Keys) -> Result<Self, DecodeError> {
         let destination = keys.take(&mut frame, "destination")?;
         let tx_id = TxId(array(&mut frame, "tx_id")?);
         let incarnation = Incarnation(u64(&mut frame, "incarnation")?);
@@ -166,7 +201,7 @@ impl Payload {
             },
             tag => return Err(DecodeError::UnknownTag { field: "kind", tag }),
         };
-        let proof = Proof::decode(&mut frame, &mut keys, "origin's slot")?;
+        let proof = Proof::decode(&mut frame, keys, "origin's slot")?;
         let length = u32(&mut frame, "data length")?;
         let data = match usize::try_from(length) {
             Ok(length) if length <= frame.len() => frame.split_to(length),
@@ -176,25 +211,49 @@ impl Payload {
             return Err(DecodeError::TrailingBytes { count: frame.len() });
         }
         let content = Content { destination, tx_id, incarnation, sequence, issued_at, ttl, kind, data };
-        Ok(Self { transaction: Transaction { content, proof }, next_hop, hop_budget, proof: hop_proof })
+        Ok(Self { content, proof })
     }
+}
+
+/// Skips a proof, and says what its slot refers by if it does. `None` where there is no proof.
+fn skip_proof(rest: &mut &[u8]) -> Option<Option<DelegationDigest>> {
+    let (&tag, slot) = rest.split_first()?;
+    let (length, reference) = match tag {
+        OWN => (Did::LEN, None),
+        INLINE => (Delegation::LEN, None),
+        DIGEST => (32, slot.first_chunk().map(|digest| DelegationDigest(*digest))),
+        _ => return None,
+    };
+    *rest = slot.get(length + Signature::LEN..)?;
+    Some(reference)
+}
+
+/// Skips what stands between the two proofs.
+fn skip_content(rest: &mut &[u8]) -> Option<()> {
+    let (&tag, kind) = rest.get(Content::FIXED_LEN - 1..)?.split_first()?;
+    *rest = match tag {
+        WHOLE => kind,
+        CHUNK => kind.get(CHUNK_FIELDS..)?,
+        _ => return None,
+    };
+    Some(())
 }
 
 impl Content {
     /// Encoded bytes of a whole transaction's content, without its data and the data's length.
-    const FIXED_LEN: usize = Did::LEN + 16 + 4 * 8 + 1;
+    pub(super) const FIXED_LEN: usize = Did::LEN + 16 + 4 * 8 + 1;
 
     fn encoded_len(&self) -> usize {
         let kind = match self.kind {
             Kind::Whole => 0,
-            Kind::Chunk { .. } => 4 + 4 + 32 + 8,
+            Kind::Chunk { .. } => CHUNK_FIELDS,
         };
         Self::FIXED_LEN + kind + self.data.len()
     }
 }
 
 impl Proof {
-    const MAX_LEN: usize = 1 + Delegation::LEN + Signature::LEN;
+    pub(super) const MAX_LEN: usize = 1 + Delegation::LEN + Signature::LEN;
 
     fn encoded_len(&self) -> usize {
         let slot = match self.slot {
@@ -243,7 +302,7 @@ impl Proof {
 /// The keys that a frame has named so far. Taking a key costs more than the rest of decoding, and on a direct link
 /// most keys of a frame stand in it twice: the next hop is the destination, the hop's keys are the origin's.
 #[derive(Default)]
-struct Keys {
+pub(super) struct Keys {
     known: [Option<Did>; 6],
 }
 
@@ -280,4 +339,83 @@ fn u32(frame: &mut Bytes, field: &'static str) -> Result<u32, DecodeError> {
 
 fn u64(frame: &mut Bytes, field: &'static str) -> Result<u64, DecodeError> {
     frame.try_get_u64().map_err(|_| DecodeError::Truncated { field })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::{prelude::*, sample::Index};
+
+    use super::*;
+    use crate::identity::KeySigner;
+
+    fn slot(of: u8) -> Slot {
+        let (account, device) = (KeySigner::from_secret(&[1; 32]).unwrap(), KeySigner::from_secret(&[2; 32]).unwrap());
+        match of {
+            0 => Slot::Own(account.key()),
+            1 => Slot::Inline(Arc::new(account.delegate(device.key(), 1, 2))),
+            of => Slot::Digest(DelegationDigest([of; 32])),
+        }
+    }
+
+    fn payload(hop: u8, origin: u8, chunk: bool, data: usize) -> Payload {
+        let (key, original) = (KeySigner::from_secret(&[1; 32]).unwrap().key(), TransactionDigest([3; 32]));
+        let kind = if chunk { Kind::Chunk { index: 1, count: 2, original, length: 9 } } else { Kind::Whole };
+        let content = Content {
+            destination: key,
+            tx_id: TxId([0; 16]),
+            incarnation: Incarnation(1),
+            sequence: 1,
+            issued_at: 1,
+            ttl: 1,
+            kind,
+            data: vec![7; data].into(),
+        };
+        let proof = |of| Proof { slot: slot(of), signature: Signature([of; 64]) };
+        let transaction = Transaction { content, proof: proof(origin) };
+        Payload { transaction, next_hop: key, hop_budget: 0, proof: proof(hop) }
+    }
+
+    fn reference(slot: &Slot) -> Option<DelegationDigest> {
+        match slot {
+            Slot::Digest(digest) => Some(*digest),
+            Slot::Own(_) | Slot::Inline(_) => None,
+        }
+    }
+
+    proptest! {
+        /// Law L4.5: what a look at a frame's slots finds is what decoding the frame finds, whatever was done to it, and
+        /// looking at bytes that are no frame harms nobody.
+        #[test]
+        fn l4_5_references_are_found_where_decoding_finds_them(
+            (hop, origin) in (0..5_u8, 0..5_u8),
+            (chunk, data) in (any::<bool>(), 0..40_usize),
+            flips in prop::collection::vec((any::<Index>(), any::<u8>()), 0..4),
+            cut in prop::option::of(any::<Index>()),
+        ) {
+            let payload = payload(hop, origin, chunk, data);
+            let mut bytes = payload.encode(FRAME_LIMIT).unwrap().to_vec();
+            let expected = [&payload.proof.slot, &payload.transaction.proof.slot].map(reference);
+            prop_assert_eq!(Payload::references(&bytes), expected);
+            for (place, byte) in flips {
+                let place = place.index(bytes.len());
+                bytes[place] = byte;
+            }
+            if let Some(cut) = cut {
+                bytes.truncate(cut.index(bytes.len() + 1));
+            }
+            let found = Payload::references(&bytes);
+            if let Ok(decoded) = Payload::decode(bytes.into(), FRAME_LIMIT) {
+                let expected = [&decoded.proof.slot, &decoded.transaction.proof.slot].map(reference);
+                prop_assert_eq!(found, expected);
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_looked_at_without_a_panic(mut bytes in prop::collection::vec(0..3_u8, 0..600)) {
+            Payload::references(&bytes);
+            let marked = bytes.len().min(MARKER.len());
+            bytes[..marked].copy_from_slice(&MARKER[..marked]);
+            Payload::references(&bytes);
+        }
+    }
 }

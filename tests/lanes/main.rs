@@ -1,14 +1,24 @@
 //! Lanes between real swarms over loopback, on TCP with Noise and Yamux and on QUIC.
 
+mod chunks;
+mod events;
+mod forced;
 mod hostile;
+mod keep_alive;
 mod links;
 mod loss;
+mod metered;
 mod order;
 mod origin;
+mod pools;
+mod proxy;
+mod reconnect;
+mod references;
 mod reroute;
 mod reroute_failure;
 mod serve;
 mod slots;
+mod stalls;
 mod support;
 
 /// Each test on both transports.

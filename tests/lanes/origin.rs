@@ -11,14 +11,18 @@ use std::{
 use admit_one::{
     BoxFuture,
     clock::{Clock, SystemClock},
-    identity::{Check, DEFAULT_DELEGATION_TTL_MS, Did, KeySigner, Signer},
-    lanes::{DEFAULT_HOP_BUDGET, Inbound, Origin, OriginError},
+    identity::{Check, DEFAULT_DELEGATION_TTL_MS, Did, KeySigner, SignError, Signature, Signer, Slot},
+    lanes::{
+        Config, DEFAULT_HOP_BUDGET, Fate, Inbound, LossReason, Lost, Origin, OriginBuilder, OriginError, SendRefused,
+    },
     link::Router,
-    message::{Class, ClassifyError, DEFAULT_TTL_MS, FRAME_LIMIT, FrameTooLarge, NetworkId, Payload, StreamKey},
+    message::{
+        Class, ClassifyError, CutError, DEFAULT_TTL_MS, FRAME_LIMIT, MESSAGE_LIMIT, NetworkId, Payload, StreamKey,
+    },
     storage::{
         Batch, CommitError, Memory, OpenError, Scan, ScanError, Store, Table,
         commit::{CommitConfig, GroupCommit},
-        lease::{LeaseConfig, Leases},
+        lease::{LeaseConfig, LeaseRefused, Leases},
     },
 };
 use futures::{StreamExt, future::join_all, poll};
@@ -67,38 +71,43 @@ impl Store for Gated {
     }
 }
 
-struct Sending {
-    node: Node,
-    account: KeySigner,
-    device: KeySigner,
-    commit: GroupCommit,
-    leases: Leases,
-    clock: Arc<SystemClock>,
+pub struct Sending {
+    pub node: Node,
+    pub account: KeySigner,
+    pub device: KeySigner,
+    pub commit: GroupCommit,
+    pub leases: Leases,
+    pub clock: Arc<SystemClock>,
 }
 
 impl Sending {
     async fn over(store: Arc<dyn Store>) -> Self {
+        Self::with(store, Transport::Tcp, Config::default()).await
+    }
+
+    pub async fn with(store: Arc<dyn Store>, transport: Transport, config: Config) -> Self {
         let key = Keypair::generate_ed25519();
         let device = KeySigner::from_keypair(&key).unwrap();
-        let node = Node::with(Transport::Tcp, Options { key, ..Options::default() }).await;
+        let node = Node::with(transport, Options { key, config, ..Options::default() }).await;
         let commit = GroupCommit::open(store, CommitConfig::volatile_for_tests()).await.unwrap();
         let clock = Arc::new(SystemClock::new());
         let leases = Leases::open(&commit, clock.clone(), LeaseConfig::default()).unwrap();
         Self { node, account: KeySigner::generate(), device, commit, leases, clock }
     }
 
-    fn delegated(&self, device: &KeySigner) -> Arc<dyn Signer> {
+    pub fn delegated(&self, device: &KeySigner) -> Arc<dyn Signer> {
         let now = self.clock.wall();
         let delegation = self.account.delegate(device.key(), now, DEFAULT_DELEGATION_TTL_MS);
         Arc::new(device.clone().with_delegation(delegation).unwrap())
     }
 
     fn origin(&self) -> Origin {
-        let signer = self.delegated(&self.device);
+        self.builder(self.delegated(&self.device)).build().unwrap()
+    }
+
+    pub fn builder(&self, signer: Arc<dyn Signer>) -> OriginBuilder {
         Origin::builder(NETWORK, signer, self.leases.clone(), self.node.outbound.clone(), self.clock.clone())
             .hop_signer(Arc::new(self.device.clone()))
-            .build()
-            .unwrap()
     }
 }
 
@@ -285,10 +294,12 @@ async fn l2_8_what_cannot_be_sent_is_refused_before_a_sequence_is_taken() {
     let sending = Sending::over(Arc::new(Memory::new())).await;
     let receiver = Node::start(Transport::Tcp).await;
     let origin = sending.origin();
-    let large = vec![Class::E2e.lane(); FRAME_LIMIT];
+    let large = vec![Class::E2e.lane(); MESSAGE_LIMIT];
     let refused = origin.send(receiver.did, large).await.unwrap_err();
-    let expected = FrameTooLarge { length: FRAME_LIMIT + Payload::OVERHEAD, limit: FRAME_LIMIT };
-    assert!(matches!(refused, OriginError::TooLarge(too_large) if too_large == expected), "{refused}");
+    assert!(
+        matches!(refused, OriginError::TooLarge(CutError::MessageTooLarge { length }) if length > MESSAGE_LIMIT),
+        "{refused}"
+    );
     let refused = origin.send(receiver.did, vec![9]).await.unwrap_err();
     assert!(matches!(refused, OriginError::Unclassified(ClassifyError::UnknownTag(9))), "{refused}");
     let signer = sending.delegated(&sending.device);
@@ -310,4 +321,71 @@ async fn l2_8_what_cannot_be_sent_is_refused_before_a_sequence_is_taken() {
     let mut inbound = receiver.channel().await;
     assert_eq!(next(&mut inbound).await.transaction.content.sequence, 1);
     assert_eq!(in_time(settlement).await, Ok(()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn l3_7_lanes_that_were_shut_down_refuse_before_a_sequence_is_taken() {
+    let sending = Sending::over(Arc::new(Memory::new())).await;
+    let (origin, destination) = (sending.origin(), KeySigner::generate().key());
+    assert_eq!(in_time(sending.node.outbound.shutdown(std::time::Duration::ZERO)).await, 0);
+    let refused = in_time(origin.send(destination, data(Class::E2e, "x"))).await.unwrap_err();
+    let lost = Lost { reason: LossReason::Shutdown, fate: Fate::NeverWritten };
+    assert!(matches!(refused, OriginError::Refused(SendRefused::Lost(found)) if found == lost), "{refused}");
+    assert_eq!(sending.leases.streams(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn l10_1_a_stream_that_the_senders_table_has_no_place_for_is_refused_with_the_bound() {
+    let sending = Sending::over(Arc::new(Memory::new())).await;
+    let commit = GroupCommit::open(Arc::new(Memory::new()), CommitConfig::volatile_for_tests()).await.unwrap();
+    let config = LeaseConfig { streams: 1, ..LeaseConfig::default() };
+    let leases = Leases::open(&commit, sending.clock.clone(), config).unwrap();
+    let signer = sending.delegated(&sending.device);
+    let origin =
+        Origin::builder(NETWORK, signer, leases, sending.node.outbound.clone(), sending.clock.clone()).build().unwrap();
+    let destination = KeySigner::generate().key();
+    drop(in_time(origin.send(destination, data(Class::E2e, "x"))).await.unwrap());
+    let refused = in_time(origin.send(destination, data(Class::Storage, "x"))).await.unwrap_err();
+    assert!(matches!(refused, OriginError::Lease(LeaseRefused::StreamCapacityExceeded { bound: 1 })), "{refused}");
+}
+
+/// Names its delegation by a reference, which says of nobody whom it speaks for.
+#[derive(Debug)]
+struct ByReference(KeySigner);
+
+impl Signer for ByReference {
+    fn slot(&self) -> Slot {
+        Slot::Digest(self.0.slot().delegation().expect("a device's").digest())
+    }
+
+    fn sign(&self, message: [u8; 32]) -> BoxFuture<'_, Result<Signature, SignError>> {
+        self.0.sign(message)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn l4_1_a_signer_that_names_nobody_makes_no_origin() {
+    let sending = Sending::over(Arc::new(Memory::new())).await;
+    let now = sending.clock.wall();
+    let delegation = sending.account.delegate(sending.device.key(), now, DEFAULT_DELEGATION_TTL_MS);
+    let signer = Arc::new(ByReference(sending.device.clone().with_delegation(delegation).unwrap()));
+    let leases = sending.leases.clone();
+    let refused = Origin::builder(NETWORK, signer, leases, sending.node.outbound.clone(), sending.clock.clone())
+        .build()
+        .unwrap_err();
+    assert!(matches!(refused, OriginError::OtherOrigin { origin: None }), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_origin_whose_runtime_is_gone_says_so() {
+    let sending = Sending::over(Arc::new(Memory::new())).await;
+    let (signer, leases) = (sending.delegated(&sending.device), sending.leases.clone());
+    let builder = Origin::builder(NETWORK, signer, leases, sending.node.outbound.clone(), sending.clock.clone());
+    let origin = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async { builder.build().unwrap() })
+    });
+    let origin = origin.join().unwrap();
+    let refused = in_time(origin.send(KeySigner::generate().key(), data(Class::E2e, "x"))).await.unwrap_err();
+    assert!(matches!(refused, OriginError::Stopped), "{refused}");
 }

@@ -57,6 +57,8 @@ enum Command {
     Know(PeerId, Multiaddr),
     Dial(PeerId, Multiaddr),
     Disconnect(PeerId),
+    /// Closes the connection that came after this many others, if it is there.
+    Close(PeerId, usize),
     Connected(PeerId, oneshot::Sender<bool>),
 }
 
@@ -196,9 +198,19 @@ impl Running {
         let (commands, mut commanded) = mpsc::unbounded_channel();
         let (seer, seen) = mpsc::unbounded_channel();
         let task = tokio::spawn(async move {
+            let mut connections = Vec::new();
             loop {
                 tokio::select! {
                     event = swarm.select_next_some() => {
+                        match &event {
+                            SwarmEvent::ConnectionEstablished { peer_id, connection_id, .. } => {
+                                connections.push((*peer_id, *connection_id));
+                            }
+                            SwarmEvent::ConnectionClosed { connection_id, .. } => {
+                                connections.retain(|(_, other)| other != connection_id);
+                            }
+                            _ => {}
+                        }
                         let one = match event {
                             SwarmEvent::Behaviour(ComposedEvent::Lanes(event)) => lanes(event).map(Seen::Lanes),
                             SwarmEvent::Behaviour(ComposedEvent::Identify(identify::Event::Received { peer_id, .. })) => {
@@ -223,6 +235,10 @@ impl Running {
                             swarm.dial(opts).unwrap();
                         }
                         Some(Command::Disconnect(peer)) => drop(swarm.disconnect_peer_id(peer)),
+                        Some(Command::Close(peer, place)) => {
+                            let mut of_peer = connections.iter().filter(|(other, _)| *other == peer);
+                            of_peer.nth(place).map(|(_, connection)| swarm.close_connection(*connection));
+                        }
                         Some(Command::Connected(peer, answer)) => drop(answer.send(swarm.is_connected(&peer))),
                         None => return,
                     },
@@ -247,6 +263,11 @@ impl Running {
 
     pub fn disconnect(&self, peer: PeerId) {
         self.command(Command::Disconnect(peer));
+    }
+
+    /// Closes one of the connections to `peer`: the one that came after `place` others that are still there.
+    pub fn close(&self, peer: PeerId, place: usize) {
+        self.command(Command::Close(peer, place));
     }
 
     pub async fn is_connected(&self, peer: PeerId) -> bool {

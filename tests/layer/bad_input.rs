@@ -47,20 +47,24 @@ const CASES: &[(&str, &str, Case)] = &[
         peer: KeySigner::generate().key().to_peer_id(),
         ..good(from, to)
     }),
-    ("a reference as the hop's slot", "unresolved_reference", |from, to| {
+    ("a reference as the hop's slot", "reference_outside_link", |from, to| {
         let mut payload = from.next(to.did(), DATA);
         payload.proof.slot = Slot::Digest(DelegationDigest([1; 32]));
         from.arrival(&payload)
     }),
-    ("a reference as the origin's slot", "unresolved_reference", |from, to| {
+    ("a reference as the origin's slot", "reference_outside_link", |from, to| {
         let mut payload = from.next(to.did(), DATA);
         payload.transaction.proof.slot = Slot::Digest(DelegationDigest([1; 32]));
         from.arrival(&payload)
     }),
-    ("a chunk", "chunk", |from, to| {
-        let kind = Kind::Chunk { index: 0, count: 2, original: TransactionDigest([1; 32]), length: 9 };
-        signed(from, to, |content| content.kind = kind)
-    }),
+    ("a chunk past the last", "no_such_chunk", |from, to| chunk(from, to, 2, 2, 9)),
+    ("a chunk of none", "no_such_chunk", |from, to| chunk(from, to, 0, 0, 9)),
+    ("a chunk that is too short", "chunk_size", |from, to| chunk(from, to, 0, 2, 11)),
+    ("a last chunk that is too long", "chunk_size", |from, to| chunk(from, to, 1, 2, 9)),
+    ("more chunks than bytes", "chunk_size", |from, to| chunk(from, to, 0, u32::MAX, 9)),
+    ("a chunk of nothing", "chunk_size", |from, to| chunk(from, to, 0, 1, 0)),
+    ("a chunk of more than 60 MB", "message_too_large", |from, to| chunk(from, to, 0, 2, 60_000_001)),
+    ("a chunk of more than there can be", "message_too_large", |from, to| chunk(from, to, 0, 2, u64::MAX)),
     ("data of no class", "unclassified", |from, to| {
         signed(from, to, |content| content.data = Bytes::from_static(b"\x09"))
     }),
@@ -111,6 +115,12 @@ const CASES: &[(&str, &str, Case)] = &[
         from.arrival(&from.sign(content, to.did(), 9))
     }),
 ];
+
+/// A chunk of five bytes.
+fn chunk(from: &mut Sender, to: &Node, index: u32, count: u32, length: u64) -> Arrival {
+    let kind = Kind::Chunk { index, count, original: TransactionDigest([1; 32]), length };
+    signed(from, to, |content| content.kind = kind)
+}
 
 fn good(from: &mut Sender, to: &Node) -> Arrival {
     let payload = from.next(to.did(), DATA);

@@ -2,7 +2,8 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex},
+    hash::Hash,
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -16,15 +17,13 @@ use admit_one::{
     link::{Arrival, LinkId},
     message::{
         Class, Classifier, Content, DEFAULT_TTL_MS, FRAME_LIMIT, Incarnation, Kind, NetworkId, Payload, TagClassifier,
-        Transaction, TransactionDigest, TxId,
+        Transaction, TransactionDigest, TxId, cut,
     },
     storage::commit::{CommitConfig, GroupCommit},
 };
 use bytes::Bytes;
-use metrics_util::{
-    MetricKind,
-    debugging::{DebugValue, DebuggingRecorder, Snapshotter},
-};
+use metrics::Key;
+use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 
 use crate::engine::MockEngine;
 
@@ -130,6 +129,20 @@ impl Sender {
     }
 }
 
+/// Frames that have room for `slice` bytes of an original in each chunk, behind a head of one byte.
+pub const fn frame_with(slice: usize) -> usize {
+    Payload::OVERHEAD + 4 + 4 + 32 + 8 + 1 + slice
+}
+
+/// The chunks of an original of `content`, each signed as `sender`'s own and for `next_hop`.
+pub fn chunks(sender: &Sender, content: Content, next_hop: Did, frame_limit: usize) -> Vec<Payload> {
+    let head = TagClassifier.classify(&content.data).expect("has a class").head;
+    let digest = content.digest(NETWORK, &sender.origin(), class_of(&content));
+    let original = sender.sign(content, next_hop, 0).transaction;
+    let chunks = cut(&original, digest, head, frame_limit).expect("can be cut");
+    chunks.map(|chunk| sender.sign(chunk, next_hop, 3)).collect()
+}
+
 /// A transaction under the hop proof of `signer`.
 pub fn hop(
     transaction: Transaction,
@@ -142,7 +155,7 @@ pub fn hop(
     Payload { transaction, next_hop, hop_budget, proof: Proof { slot: signer.slot(), signature } }
 }
 
-fn class_of(content: &Content) -> Class {
+pub fn class_of(content: &Content) -> Class {
     TagClassifier.classify(&content.data).map_or(Class::E2e, |classified| classified.class)
 }
 
@@ -182,6 +195,8 @@ pub fn refused<R: std::fmt::Debug>(answer: Answer<R>) -> Refusal {
 /// Counters of this thread, while it lives.
 pub struct Counters {
     snapshotter: Snapshotter,
+    /// What was counted and not looked at yet, since a snapshot sets every counter back.
+    kept: Mutex<Vec<(Key, u64)>>,
     _guard: metrics::LocalRecorderGuard<'static>,
 }
 
@@ -190,27 +205,50 @@ impl Counters {
         // Leaked, since the guard borrows it: a test's process is short.
         let recorder = Box::leak(Box::new(DebuggingRecorder::new()));
         let snapshotter = recorder.snapshotter();
-        Self { snapshotter, _guard: metrics::set_default_local_recorder(recorder) }
+        Self { snapshotter, kept: Mutex::default(), _guard: metrics::set_default_local_recorder(recorder) }
     }
 
-    /// What `name` counted since the last look, by the value of `label`. Looking sets counters back.
+    /// What `name` counted since it was last looked at, by the value of `label`.
     pub fn take(&self, name: &str, label: &str) -> HashMap<String, u64> {
-        let counted = self.snapshotter.snapshot().into_vec().into_iter().filter_map(|(key, _, _, value)| {
-            let of = key.key().labels().find(|of| of.key() == label).map(|of| of.value().to_owned());
-            match (key.kind(), value) {
-                (MetricKind::Counter, DebugValue::Counter(count)) if key.key().name() == name && count > 0 => {
-                    Some((of.unwrap_or_default(), count))
-                }
-                _ => None,
-            }
-        });
-        counted.fold(HashMap::new(), |mut sums, (of, count)| {
-            *sums.entry(of).or_default() += count;
-            sums
-        })
+        sum(self
+            .kept()
+            .extract_if(.., |(key, _)| key.name() == name)
+            .map(|(key, count)| (labelled(&key, label), count)))
+    }
+
+    /// What every counter counted since it was last looked at, by its name and the value of `label`.
+    pub fn take_all(&self, label: &str) -> HashMap<(String, String), u64> {
+        let named = |(key, count): (Key, u64)| ((key.name().to_owned(), labelled(&key, label)), count);
+        sum(self.kept().drain(..).map(named))
+    }
+
+    /// What all counters counted since they were last looked at, by name.
+    pub fn totals(&self) -> HashMap<String, u64> {
+        sum(self.kept().drain(..).map(|(key, count)| (key.name().to_owned(), count)))
+    }
+
+    /// What was counted and not looked at. Reading the recorder sets its counters back.
+    fn kept(&self) -> MutexGuard<'_, Vec<(Key, u64)>> {
+        let mut kept = self.kept.lock().expect("no panic in here");
+        kept.extend(self.snapshotter.snapshot().into_vec().into_iter().filter_map(|(key, _, _, value)| match value {
+            DebugValue::Counter(count) if count > 0 => Some((key.key().clone(), count)),
+            _ => None,
+        }));
+        kept
     }
 
     pub fn refusals(&self) -> HashMap<String, u64> {
         self.take("admit_one_refusals_total", "reason")
     }
+}
+
+fn labelled(key: &Key, label: &str) -> String {
+    key.labels().find(|of| of.key() == label).map(|of| of.value().to_owned()).unwrap_or_default()
+}
+
+fn sum<K: Eq + Hash>(counted: impl Iterator<Item = (K, u64)>) -> HashMap<K, u64> {
+    counted.fold(HashMap::new(), |mut sums, (key, count)| {
+        *sums.entry(key).or_default() += count;
+        sums
+    })
 }

@@ -1,8 +1,12 @@
 //! What is for another node goes on, in order, under this node's own hop proof, and leaves the window alone.
 
 use std::{
+    collections::BTreeMap,
     num::NonZeroU32,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     task::{Context, Poll},
     time::Duration,
 };
@@ -23,16 +27,17 @@ use tower::{Layer, Service, ServiceBuilder, service_fn};
 
 use crate::{
     engine::Gate,
-    fixture::{Answer, Calls, Counters, Node, Sender, accept, refused},
+    fixture::{Answer, Calls, Counters, Node, Sender, accept, chunks, frame_with, refused},
     handler::{Credit, Gated, settle},
 };
 
 const CHANNEL: Option<Channel> = Some(Channel { index: 2, pool: 4 });
 
-/// A mock of the outbound side: it keeps what it is given, and a test lets it be busy or fail.
+/// A mock of the outbound side: it keeps what it is given, in the order of the calls, and a test lets it be busy or fail.
 #[derive(Debug, Clone)]
 struct MockOutbound {
-    frames: Arc<Mutex<Vec<Frame>>>,
+    calls: Arc<AtomicUsize>,
+    frames: Arc<Mutex<BTreeMap<usize, Frame>>>,
     state: Arc<watch::Sender<State>>,
     ready: bool,
 }
@@ -46,7 +51,12 @@ enum State {
 
 impl MockOutbound {
     fn new() -> Self {
-        Self { frames: Arc::default(), state: Arc::new(watch::Sender::new(State::Open)), ready: false }
+        Self {
+            calls: Arc::default(),
+            frames: Arc::default(),
+            state: Arc::new(watch::Sender::new(State::Open)),
+            ready: false,
+        }
     }
 
     fn set(&self, state: State) {
@@ -54,7 +64,7 @@ impl MockOutbound {
     }
 
     fn take(&self) -> Vec<Frame> {
-        std::mem::take(&mut self.frames.lock().expect("no panic in here"))
+        std::mem::take(&mut *self.frames.lock().expect("no panic in here")).into_values().collect()
     }
 }
 
@@ -71,12 +81,13 @@ impl Service<Frame> for MockOutbound {
     fn call(&mut self, frame: Frame) -> Self::Future {
         assert!(std::mem::take(&mut self.ready), "an outbound side that was not polled ready was called");
         let (frames, state) = (Arc::clone(&self.frames), Arc::clone(&self.state));
+        let place = self.calls.fetch_add(1, Ordering::Relaxed);
         Box::pin(async move {
             let mut state = state.subscribe();
             if *state.wait_for(|state| *state != State::Busy).await.expect("the sender lives") == State::Failing {
                 return Err("not connected");
             }
-            frames.lock().expect("no panic in here").push(frame);
+            frames.lock().expect("no panic in here").insert(place, frame);
             Ok(())
         })
     }
@@ -280,6 +291,26 @@ async fn l3_9_a_forward_that_is_not_taken_within_the_delivery_bound_is_dropped_a
 }
 
 #[tokio::test(start_paused = true)]
+async fn l3_9_a_forward_whose_time_is_over_is_refused_as_such_even_if_the_outbound_side_says_so_first() {
+    let mut relay = Relay::start().await;
+    let layer = relay.layer();
+    let mut refusal_after = async |ttl: u64, passed: Duration| {
+        relay.outbound.set(State::Busy);
+        let mut content = relay.origin.content(relay.destination.did(), b"\x02hello");
+        content.ttl = ttl;
+        let payload = relay.origin.sign(content, relay.node.did(), 3);
+        let call = tokio::spawn(relay.call(&layer, relay.origin.arrival(&payload)));
+        settle().await;
+        relay.node.clock.advance(passed);
+        relay.outbound.set(State::Failing);
+        refused(call.await.expect("no panic")).label()
+    };
+    assert_eq!(refusal_after(60_000, DELIVERY_BOUND - Duration::from_millis(1)).await, "forward_failed");
+    assert_eq!(refusal_after(60_000, DELIVERY_BOUND).await, "forward_queue_full");
+    assert_eq!(refusal_after(4_000, Duration::from_secs(4)).await, "expired");
+}
+
+#[tokio::test(start_paused = true)]
 async fn l3_9_what_waited_counts_and_so_does_the_end_of_its_life() {
     let mut relay = Relay::start().await;
     let layer = relay.layer();
@@ -333,7 +364,7 @@ async fn an_outbound_side_that_refuses_is_a_refusal_of_its_own() {
 #[derive(Debug)]
 struct Remote {
     key: KeySigner,
-    asked: std::sync::atomic::AtomicUsize,
+    asked: AtomicUsize,
     answers: watch::Sender<bool>,
 }
 
@@ -343,7 +374,7 @@ impl Signer for Remote {
     }
 
     fn sign(&self, message: [u8; 32]) -> BoxFuture<'_, Result<Signature, SignError>> {
-        let first = self.asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0;
+        let first = self.asked.fetch_add(1, Ordering::Relaxed) == 0;
         Box::pin(async move {
             if first {
                 let mut answers = self.answers.subscribe();
@@ -403,11 +434,39 @@ async fn l13_1_a_key_that_cannot_sign_is_a_refusal_of_its_own() {
 #[tokio::test]
 async fn l5_4_without_the_forward_step_what_is_for_another_node_is_not_admitted_either() {
     let mut relay = Relay::start().await;
-    let (verify, _, admit) = relay.layer().into_steps();
+    let (resolve, verify, _, _, admit) = relay.layer().into_steps();
     let arrival = relay.arrival(3);
-    let answer = verify.layer(admit.layer(service_fn(accept))).call(arrival).await;
+    let answer = resolve.layer(verify.layer(admit.layer(service_fn(accept)))).call(arrival).await;
     assert_eq!(refused(answer).label(), "no_route");
     relay.assert_window_untouched();
+}
+
+#[tokio::test]
+async fn l2_8_a_relay_forwards_chunks_as_they_are_and_the_destination_joins_them() {
+    let mut relay = Relay::start().await;
+    let layer = relay.layer();
+    let content = relay.origin.content(relay.destination.did(), b"\x02a message that is cut into several chunks");
+    let chunks = chunks(&relay.origin, content.clone(), relay.node.did(), frame_with(100));
+    assert!(chunks.len() > 2);
+    for chunk in &chunks {
+        let arrival = Arrival { channel: CHANNEL, ..relay.origin.arrival(chunk) };
+        assert_eq!(relay.call(&layer, arrival).await.expect("forwarded"), Outcome::Forwarded);
+    }
+    relay.assert_window_untouched();
+
+    let (handler, control) = Gated::new();
+    control.release([content.sequence]);
+    let mut next = relay.destination.layer().build().layer(handler);
+    let mut frames = relay.outbound.take().into_iter().peekable();
+    while let Some(frame) = frames.next() {
+        assert_eq!(frame.class, Class::E2e, "the class is its original's, and so is the lane");
+        let bytes = frame.payload.encode(FRAME_LIMIT).expect("fits");
+        let arrival = Arrival::from_parts(relay.node.did().to_peer_id(), LinkId::of("relay"), bytes);
+        let last = frames.peek().is_none();
+        let outcome = if last { Outcome::Dispatched(content.sequence) } else { Outcome::Gathering };
+        assert_eq!(next.call(arrival).await.expect("taken"), outcome);
+    }
+    assert_eq!(control.calls.origins(), [relay.origin.origin()]);
 }
 
 #[tokio::test]

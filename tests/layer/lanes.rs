@@ -198,6 +198,58 @@ async fn by_a_relay_each_lane_is_handled_once_and_in_order_and_credit_comes_back
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn l2_8_a_message_of_5_mb_arrives_once_and_whole_by_way_of_a_relay() {
+    const LENGTH: usize = 5_000_000;
+    let (handled, mut handler) = mpsc::unbounded_channel();
+    let work = async {
+        let destination = Node::start(None).await;
+        let relay = Node::start(Some(&destination.address)).await;
+        let origin = Node::start(Some(&relay.address)).await;
+        let (at_destination, at_relay) = (destination.admission().await, relay.admission().await);
+        let (to, via) = (destination.signer.key(), relay.signer.key());
+
+        let layer = AdmissionLayer::builder(NETWORK, to, at_destination.clone()).build();
+        let service = layer.layer(service_fn(move |admitted: Admitted| {
+            let seen = (admitted.sequence(), admitted.origin(), admitted.data().clone());
+            std::future::ready(handled.send(seen).map_err(|_| "the test is over"))
+        }));
+        tokio::spawn(destination.incoming.serve(service));
+
+        let forwarding = Forwarding::new(Arc::new(relay.signer.clone()), relay.outbound.clone());
+        let layer = AdmissionLayer::builder(NETWORK, via, at_relay.clone()).forward(forwarding).build();
+        let service = layer.layer(service_fn(async |_: Admitted| Ok::<_, Infallible>(())));
+        tokio::spawn(relay.incoming.serve(service));
+
+        let signer = Arc::new(origin.signer.clone());
+        let leases = Leases::open(&origin.commit, origin.clock.clone(), LeaseConfig::default()).expect("opens");
+        let sender = Origin::builder(NETWORK, signer, leases, origin.outbound.clone(), origin.clock.clone())
+            .router(Arc::new(By(via)))
+            .build()
+            .expect("an origin");
+        let large: Vec<u8> =
+            (0..LENGTH).map(|place| if place == 0 { Class::E2e.lane() } else { (place % 251) as u8 }).collect();
+        let small = |text: u8| vec![Class::E2e.lane(), text];
+        let mut settlements = Vec::new();
+        for data in [small(1), large.clone(), small(2)] {
+            settlements.push(sender.send(to, data).await.expect("accepted"));
+        }
+        for settlement in settlements {
+            settlement.await.expect("taken over: every chunk's credit came back by way of the relay");
+        }
+        assert_eq!((at_destination.health().streams, at_relay.health().streams), (1, 0), "law L5.4");
+        (origin.signer.key(), [small(1), large, small(2)])
+    };
+    let (origin, sent) = tokio::time::timeout(FAILURE, work).await.expect("in time");
+
+    for (sequence, data) in (0..).zip(sent) {
+        let (seen, from, got) = handler.try_recv().expect("handled");
+        assert_eq!((seen, from, got.len()), (sequence, origin, data.len()));
+        assert!(got == data, "whole");
+    }
+    assert!(handler.try_recv().is_err(), "once");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn l10_3_a_connection_that_opens_too_many_streams_is_refused_on_its_own_slot_and_no_other() {
     let (handled, mut handler) = mpsc::unbounded_channel();
     let work = async {

@@ -7,7 +7,7 @@ use std::{path::PathBuf, sync::Arc};
 use admit_one::{
     identity::{Check, Delegation, KeySigner, Proof, Signer as _, Slot},
     message::{
-        Class, Content, FRAME_LIMIT, Incarnation, Kind, NetworkId, Payload, Transaction, TransactionDigest, TxId,
+        Class, Content, FRAME_LIMIT, Incarnation, Kind, NetworkId, Payload, Transaction, TransactionDigest, TxId, cut,
     },
 };
 use bytes::Bytes;
@@ -20,6 +20,7 @@ use crate::samples::signer;
 struct File {
     delegations: Vec<DelegationVector>,
     frames: Vec<FrameVector>,
+    originals: Vec<OriginalVector>,
 }
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -60,6 +61,25 @@ struct FrameVector {
     hop_transcript: String,
     hop_digest: String,
     frame: String,
+}
+
+/// The transaction of a frame, as it is cut into chunks of its own origin.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct OriginalVector {
+    /// The frame's name.
+    frame: String,
+    head: usize,
+    frame_limit: usize,
+    /// Its self-contained encoding.
+    encoding: String,
+    chunks: Vec<ChunkVector>,
+}
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct ChunkVector {
+    kind: String,
+    data: String,
+    transaction_digest: String,
 }
 
 /// How a vector's slots are written.
@@ -252,12 +272,7 @@ fn make_frame(case: &Case) -> FrameVector {
         sequence: content.sequence.to_string(),
         issued_at: content.issued_at.to_string(),
         ttl: content.ttl.to_string(),
-        kind: match content.kind {
-            Kind::Whole => "whole".into(),
-            Kind::Chunk { index, count, original, length } => {
-                format!("chunk {index} of {count} of {original}, {length}")
-            }
-        },
+        kind: kind(content),
         data: hex::encode(&content.data),
         next_hop: next_hop.to_string(),
         hop_budget: case.hop_budget,
@@ -267,6 +282,36 @@ fn make_frame(case: &Case) -> FrameVector {
         hop_digest: hex::encode(hop_digest),
         frame: hex::encode(payload.encode(FRAME_LIMIT).unwrap()),
     }
+}
+
+fn kind(content: &Content) -> String {
+    match content.kind {
+        Kind::Whole => "whole".into(),
+        Kind::Chunk { index, count, original, length } => format!("chunk {index} of {count} of {original}, {length}"),
+    }
+}
+
+/// The transaction of the frame `name`, cut where a chunk's frame has room for `slice` bytes behind the head.
+fn make_original(name: &str, head: usize, slice: usize) -> OriginalVector {
+    let case = cases().into_iter().find(|case| case.name == name).unwrap();
+    let vector = make_frame(&case);
+    let frame = hex::decode(vector.frame).unwrap();
+    let payload = Payload::decode(frame.clone().into(), FRAME_LIMIT).unwrap();
+    let (network, origin) = (NetworkId(case.network), signer(ACCOUNT).key());
+    let digest = case.content.digest(network, &origin, case.class);
+    let frame_limit = Payload::OVERHEAD + 48 + head + slice;
+    let chunks = cut(&payload.transaction, digest, head, frame_limit).unwrap();
+    // As `docs/wire.md` says: what the frame has from the destination on.
+    let hop = if case.hop == Form::Inline { 209 } else { 97 };
+    let encoding = hex::encode(&frame[41 + hop..]);
+    let chunks: Vec<_> = chunks
+        .map(|chunk| ChunkVector {
+            kind: kind(&chunk),
+            data: hex::encode(&chunk.data),
+            transaction_digest: chunk.digest(network, &origin, case.class).to_string(),
+        })
+        .collect();
+    OriginalVector { frame: name.into(), head, frame_limit, encoding, chunks }
 }
 
 fn make_delegation(delegator: u8, delegatee: u8, issued_at: u64, ttl: u64) -> DelegationVector {
@@ -294,6 +339,10 @@ fn make() -> File {
             make_delegation(ACCOUNT, DEVICE, 0, u64::MAX),
         ],
         frames: cases().iter().map(make_frame).collect(),
+        originals: vec![
+            make_original("inline slots, application", 6, 150),
+            make_original("data over one hash block", 1, 1_000),
+        ],
     }
 }
 
@@ -323,6 +372,10 @@ fn l2_the_vectors_are_made_again_byte_for_byte() {
     for (made, kept) in made.frames.iter().zip(&kept.frames) {
         assert_eq!(made, kept, "{}", made.name);
     }
+    for (made, kept) in made.originals.iter().zip(&kept.originals) {
+        assert_eq!(made, kept);
+    }
+    assert_eq!(made.originals.len(), kept.originals.len());
     assert_eq!((made.frames.len(), made.delegations.len()), (kept.frames.len(), kept.delegations.len()));
 }
 
@@ -388,6 +441,26 @@ fn l1_2_the_vectors_delegations_decode_verify_and_are_the_ones_in_the_frames() {
     assert_eq!((inline.len(), referenced.len()), (4, 1));
     let payload = Payload::decode(hex::decode(&inline[0].frame).unwrap().into(), FRAME_LIMIT).unwrap();
     assert_eq!(payload.transaction.proof.slot, Slot::Inline(Arc::new(delegation(ACCOUNT, DEVICE))));
+}
+
+#[test]
+fn l2_8_the_vectors_chunks_begin_with_the_head_and_join_to_the_originals_encoding() {
+    let file = read();
+    for vector in &file.originals {
+        let frame = file.frames.iter().find(|frame| frame.name == vector.frame).unwrap();
+        assert!(frame.frame.ends_with(&vector.encoding) && vector.encoding.starts_with(&frame.destination));
+        let (head, length) = (&frame.data[..2 * vector.head], vector.encoding.len() / 2);
+        let size = length.div_ceil(vector.chunks.len());
+        let mut joined = String::new();
+        for (index, chunk) in vector.chunks.iter().enumerate() {
+            let slice = chunk.data.strip_prefix(head).unwrap();
+            assert_eq!(slice.len() / 2, size.min(length - joined.len() / 2));
+            joined += slice;
+            let (count, original) = (vector.chunks.len(), &frame.transaction_digest);
+            assert_eq!(chunk.kind, format!("chunk {index} of {count} of {original}, {length}"));
+        }
+        assert_eq!(joined, vector.encoding);
+    }
 }
 
 /// Writes the file anew after a deliberate change of the format: `cargo test --test wire -- --ignored write`.

@@ -15,9 +15,10 @@ use crate::{
         boundary::{Application, BoundaryRefusal, Carrier, Request},
         dispatch::Turn,
         local::{Namespace, is_own_connection},
+        reassembly::ChunkRefusal,
         window::{ForkEvidence, Verdict},
     },
-    message::Class,
+    message::{Class, Kind},
     storage::commit::Ticket,
 };
 
@@ -77,6 +78,10 @@ struct Staged {
 
 impl Staged {
     fn stage(shared: &Arc<Shared>, verified: Verified) -> Result<Self, Refusal> {
+        // Only an original takes its sequence (law L2.8), however the steps were stacked.
+        if verified.content().kind != Kind::Whole {
+            return Err(Refusal::Chunk(ChunkRefusal::NotJoined));
+        }
         // The window is for the destination alone (law L5.4), however the steps were stacked.
         if verified.destination() != shared.local {
             return Err(Refusal::NoRoute { destination: verified.destination() });
@@ -94,10 +99,7 @@ impl Staged {
             carrier: Carrier::Link(verified.link()),
         };
         let marks = shared.admission.marks();
-        let (turn, ticket) = shared
-            .turns
-            .take(verified.link(), verified.channel(), || shared.admission.admit(request))
-            .map_err(|full| Refusal::DispatchFull { held: full.held })?;
+        let (turn, ticket) = shared.turns.take(&verified, || shared.admission.admit(request))?;
         Ok(Self { verified, request, marks, turn, ticket, shared: Arc::clone(shared) })
     }
 

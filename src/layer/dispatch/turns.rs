@@ -7,8 +7,13 @@ use std::{
     task::{Poll, Waker},
 };
 
+use libp2p::PeerId;
+
 use super::queue::{Place, Queue};
-use crate::link::{Channel, LinkId};
+use crate::{
+    layer::{Refusal, Verified},
+    link::{LinkId, unless_superseded},
+};
 
 /// The most places that one channel may hold at a time, of transactions that wait or whose handlers run.
 pub(crate) const CHANNEL_PLACES: usize = 1_024;
@@ -17,8 +22,13 @@ pub(crate) const CHANNEL_PLACES: usize = 1_024;
 /// half as much again.
 pub(crate) const ALL_PLACES: usize = 65_536;
 
-/// A channel of a link, or the link itself on a transport without channels.
-type Key = (LinkId, Option<u8>);
+/// Whose line it is: a peer's channel, whichever link it is on at the time, or the link itself on a transport without
+/// channels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Key {
+    Channel(PeerId, u8),
+    Link(LinkId),
+}
 
 /// The turns of all channels (law L5.6). Cheap to clone.
 ///
@@ -77,15 +87,28 @@ impl Turns {
         Self { table: Arc::new(Table { concurrency, channel_places, all_places, entries }) }
     }
 
-    /// Takes the last place in a channel's line and runs `stage` at the same instant: nobody else takes a place of
-    /// that channel between the two, so that the order of places is the order of stages. `stage` must be short.
-    pub(crate) fn take<R>(
+    /// Takes the last place in the line of the channel that `verified` came on and runs `stage` at the same instant:
+    /// nobody else takes a place of that channel between the two, so that the order of places is the order of stages.
+    /// `stage` must be short.
+    ///
+    /// A peer's channel has one line over all its links, so that the order goes on where one link follows another; what
+    /// comes of a channel that was replaced meanwhile gets no place (law L3.8).
+    pub(in crate::layer) fn take<R>(
         &self,
-        link: LinkId,
-        channel: Option<Channel>,
+        verified: &Verified,
         stage: impl FnOnce() -> R,
-    ) -> Result<(Turn, R), TurnsFull> {
-        let key = (link, channel.map(|channel| channel.index));
+    ) -> Result<(Turn, R), Refusal> {
+        let key = match verified.channel() {
+            Some(channel) => Key::Channel(verified.peer(), channel.index),
+            None => Key::Link(verified.link()),
+        };
+        match unless_superseded(verified.feedback(), || self.take_in(key, stage)) {
+            Some(taken) => taken.map_err(|full| Refusal::DispatchFull { held: full.held }),
+            None => Err(Refusal::Superseded),
+        }
+    }
+
+    fn take_in<R>(&self, key: Key, stage: impl FnOnce() -> R) -> Result<(Turn, R), TurnsFull> {
         let line = self.hold(key)?;
         // Named before the lock, so that a panic of `stage` unlocks first and gives the place back then.
         let turn;
@@ -184,14 +207,20 @@ mod tests {
 
     use super::*;
 
-    const CHANNEL: Option<Channel> = Some(Channel { index: 0, pool: 4 });
+    const CHANNEL: Option<u8> = Some(0);
 
     fn turns(channel_places: usize, all_places: usize) -> Turns {
         Turns::bounded(NonZeroUsize::MIN, channel_places, all_places)
     }
 
-    fn take(turns: &Turns, link: u64, channel: Option<Channel>) -> Result<Turn, TurnsFull> {
-        turns.take(LinkId::of(link), channel, || ()).map(|(turn, ())| turn)
+    fn key(peer: u64, channel: Option<u8>) -> Key {
+        let secret = [u8::try_from(peer).expect("small"); 32];
+        let peer = crate::identity::KeySigner::from_secret(&secret).expect("a key").key().to_peer_id();
+        channel.map_or(Key::Link(LinkId::of(peer)), |channel| Key::Channel(peer, channel))
+    }
+
+    fn take(turns: &Turns, peer: u64, channel: Option<u8>) -> Result<Turn, TurnsFull> {
+        turns.take_in(key(peer, channel), || ()).map(|(turn, ())| turn)
     }
 
     #[test]
@@ -212,7 +241,7 @@ mod tests {
         let turns = turns(2, 3);
         let mut held: Vec<_> = (0..2).map(|_| take(&turns, 1, CHANNEL).expect("room")).collect();
         assert_eq!(take(&turns, 1, CHANNEL).err(), Some(TurnsFull { held: 2 }), "the channel's bound");
-        held.push(take(&turns, 2, CHANNEL).expect("another link has room"));
+        held.push(take(&turns, 2, CHANNEL).expect("another peer has room"));
         assert_eq!(take(&turns, 3, CHANNEL).err(), Some(TurnsFull { held: 3 }), "the bound of all");
         assert_eq!(turns.held(), (2, 3), "a refused newcomer holds nothing");
         drop(held.remove(0));
@@ -220,12 +249,12 @@ mod tests {
     }
 
     #[test]
-    fn l5_6_channels_and_links_take_turns_apart() {
+    fn l5_6_channels_and_peers_take_turns_apart() {
         let turns = turns(8, 8);
         let stalled = take(&turns, 1, CHANNEL).expect("room");
-        for (link, channel) in [(1, Some(Channel { index: 1, pool: 4 })), (1, None), (2, CHANNEL)] {
-            let other = take(&turns, link, channel).expect("room");
-            assert!(other.wait().now_or_never().is_some(), "{link} {channel:?} does not wait for another's line");
+        for (peer, channel) in [(1, Some(1)), (1, None), (2, CHANNEL)] {
+            let other = take(&turns, peer, channel).expect("room");
+            assert!(other.wait().now_or_never().is_some(), "{peer} {channel:?} does not wait for another's line");
         }
         drop(stalled);
     }
@@ -303,7 +332,7 @@ mod tests {
     fn a_stage_that_panics_leaves_its_place_to_others() {
         let turns = turns(8, 8);
         let panicking = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            turns.take(LinkId::of(1), CHANNEL, || panic!("on purpose")).map(|(turn, ())| turn)
+            turns.take_in(key(1, CHANNEL), || panic!("on purpose")).map(|(turn, ())| turn)
         }));
         assert!(panicking.is_err());
         assert_eq!(turns.held(), (0, 0));

@@ -12,17 +12,14 @@ use crate::{
     clock::Clock,
     identity::{Did, Signer},
     layer::dispatch::Turns,
-    link::{DirectRouter, Router},
+    link::{DELIVERY_BOUND, DirectRouter, Router},
 };
-
-/// The delivery bound D: how long a frame may take from when it was read here until it is written to its next hop
-/// (laws L3.9 and L4.3).
-pub const DELIVERY_BOUND: Duration = Duration::from_secs(10);
 
 /// How this node carries transactions of others on: whom to, under whose hop proof, and through what.
 ///
-/// `F` is a `tower::Service<Frame> + Clone`, for instance `lanes::Outbound`. What it answers is not looked at: the
-/// frame carries the inbound copy's credit, which is given back when the frame is dropped.
+/// `F` is a `tower::Service<Frame> + Clone`, for instance `lanes::Outbound`. It takes a frame's place in its own order
+/// inside `call`, since the next frame is handed over while the future waits. What it answers is not looked at: the frame
+/// carries the inbound copy's credit, which is given back when the frame is dropped.
 #[derive(Clone)]
 #[must_use]
 pub struct Forwarding<F> {
@@ -35,8 +32,12 @@ pub struct Forwarding<F> {
 }
 
 impl<F> Forwarding<F> {
-    /// Forwards to connected destinations, under `signer`'s hop proof. Its key, or the one that it speaks for, must
-    /// be the one of this node's libp2p identity, else the next hop refuses (law L2.5).
+    /// Forwards every destination's straight to it, under `signer`'s hop proof. Its key, or the one that it speaks for,
+    /// must be the one of this node's libp2p identity, else the next hop refuses (law L2.5).
+    ///
+    /// So a stranger who names a destination makes this node dial it (law L13.2), where an address of it is known, for
+    /// the delivery bound: at most one destination for each frame of the stranger's credit at a time, and half of
+    /// `lanes::Config::peer_bound` in all. A router that says no way says otherwise; `lanes::Outbound::connected` is one.
     pub fn new(signer: Arc<dyn Signer>, outbound: F) -> Self {
         Self {
             signer,

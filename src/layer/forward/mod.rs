@@ -14,10 +14,12 @@
 //! - the outbound side refuses it.
 //!
 //! Frames of one inbound channel are handed over one at a time in the order that they came (law L3.9), and a caller
-//! that goes away takes its frame with it. Handlers of the same channel have an order of their own: a slow handler
-//! never holds up a forward.
+//! that goes away takes its frame with it. One that is handed over and waits for room at its next hop holds up nobody
+//! behind it; nor does a slow handler of the same channel, since handlers have an order of their own.
 //!
-//! The inbound copy's credit goes with the frame, so that a relay takes no more than it gets rid of (law L3.4).
+//! The inbound copy's credit goes with the frame, so that a relay takes no more than it gets rid of (law L3.4). Whatever
+//! the next hop does, it is given back within the delivery bound: a channel's credits are counted in order, so one that
+//! stayed with a next hop that takes nothing over would hold up every other way of that channel.
 
 mod future;
 mod layer;
@@ -26,7 +28,9 @@ mod rate;
 mod service;
 
 pub use future::ForwardFuture;
-pub use layer::{DELIVERY_BOUND, ForwardLayer, Forwarding};
+pub use layer::{ForwardLayer, Forwarding};
+
+pub use crate::link::DELIVERY_BOUND;
 pub use none::NoForward;
 pub use rate::{DEFAULT_FORWARD_BURST, DEFAULT_FORWARDS_PER_SECOND};
 pub use service::Forward;

@@ -12,7 +12,7 @@ use tracing::Instrument;
 
 use super::{ForwardFuture, ForwardLayer, Forwarding, layer::Way};
 use crate::{
-    clock::Clock,
+    clock::{Clock, WallMs},
     identity::{Did, Proof, SignError},
     layer::{AdmissionError, Outcome, Refusal, Verified, dispatch::Turn},
     link::Frame,
@@ -110,10 +110,7 @@ where
         if !way.rates.lock().unwrap_or_else(PoisonError::into_inner).take(verified.link(), now) {
             return Err(Refusal::ForwardRateExceeded { per_second: way.per_second.get() });
         }
-        let (turn, ()) = way
-            .turns
-            .take(verified.link(), verified.channel(), || ())
-            .map_err(|full| Refusal::DispatchFull { held: full.held })?;
+        let (turn, ()) = way.turns.take(&verified, || ())?;
         // A reading of another clock, or of the future, is not believed.
         let arrived = verified.read_at().unwrap_or(now).min(now);
         Ok(Self { verified, next_hop, hop_budget, turn, forwarding, clock: Arc::clone(clock), arrived })
@@ -121,12 +118,13 @@ where
 
     async fn run<R>(self) -> Result<Outcome<R>, Refusal> {
         let (class, next_hop, clock) = (self.verified.class(), self.next_hop, Arc::clone(&self.clock));
-        let expires_at = self.verified.content().expires_at();
-        let bound = self.forwarding.within;
-        let Some(left) = self.left() else { return Err(overdue(&*clock, expires_at, next_hop, bound)) };
+        let time = self.time();
+        let Some(left) = time.left(&*clock) else { return Err(time.over(&*clock, next_hop)) };
         match within(left, self.hand_over()).await {
-            Some(handed) => handed?,
-            None => return Err(overdue(&*clock, expires_at, next_hop, bound)),
+            Some(Ok(())) => {}
+            // The outbound side was told the same time, and may be the first to say that it is over.
+            Some(Err(refusal)) if time.left(&*clock).is_some() => return Err(refusal),
+            Some(Err(_)) | None => return Err(time.over(&*clock, next_hop)),
         }
         metrics::counter!("admit_one_forwarded_total", "class" => class.label()).increment(1);
         tracing::debug!(%next_hop, "forwarded");
@@ -141,14 +139,15 @@ where
         let failed = |error: F::Error| Refusal::ForwardFailed { next_hop, reason: error.to_string() };
         let mut outbound = self.forwarding.outbound.clone();
         poll_fn(|context| outbound.poll_ready(context)).await.map_err(failed)?;
-        let write_within = self.left().unwrap_or(Duration::ZERO);
+        let write_within = self.time().left(&*self.clock).unwrap_or(Duration::ZERO);
         let class = self.verified.class();
         let parts = self.verified.into_parts();
         let payload = Payload { transaction: parts.payload.transaction, next_hop, hop_budget: self.hop_budget, proof };
         let frame = Frame { payload, class, write_within, inbound: parts.credit };
-        let queued = outbound.call(frame).await;
+        let queued = outbound.call(frame);
+        // It has its place. What waits for room at one next hop holds up nobody who goes to another.
         drop(self.turn);
-        queued.map(drop).map_err(failed)
+        queued.await.map(drop).map_err(failed)
     }
 
     async fn prove(&mut self) -> Result<Proof, SignError> {
@@ -158,19 +157,35 @@ where
         Ok(Proof { slot, signature: signer.sign(digest).await? })
     }
 
-    /// How long it may still take until it is written: the rest of the delivery bound, and of its life.
-    fn left(&self) -> Option<Duration> {
-        let waited = self.clock.monotonic().saturating_sub(self.arrived);
-        let of_bound = self.forwarding.within.saturating_sub(waited);
-        let of_life = self.verified.content().expires_at().saturating_sub(self.clock.wall());
-        Some(of_bound.min(Duration::from_millis(of_life))).filter(|left| !left.is_zero())
+    fn time(&self) -> Time {
+        let (bound, expires_at) = (self.forwarding.within, self.verified.content().expires_at());
+        Time { arrived: self.arrived, bound, expires_at }
     }
 }
 
-fn overdue(clock: &dyn Clock, expires_at: u64, next_hop: Did, bound: Duration) -> Refusal {
-    if clock.wall() >= expires_at {
-        Refusal::Expired { expires_at }
-    } else {
-        Refusal::ForwardQueueFull { next_hop, waited_ms: u64::try_from(bound.as_millis()).unwrap_or(u64::MAX) }
+/// The time that a forward has until it is written.
+#[derive(Clone, Copy)]
+struct Time {
+    arrived: Duration,
+    bound: Duration,
+    expires_at: WallMs,
+}
+
+impl Time {
+    /// What is left of the delivery bound, and of its life.
+    fn left(self, clock: &dyn Clock) -> Option<Duration> {
+        let waited = clock.monotonic().saturating_sub(self.arrived);
+        let of_life = Duration::from_millis(self.expires_at.saturating_sub(clock.wall()));
+        Some(self.bound.saturating_sub(waited).min(of_life)).filter(|left| !left.is_zero())
+    }
+
+    /// Why it is refused once nothing is left.
+    fn over(self, clock: &dyn Clock, next_hop: Did) -> Refusal {
+        let Self { bound, expires_at, .. } = self;
+        if clock.wall() >= expires_at {
+            Refusal::Expired { expires_at }
+        } else {
+            Refusal::ForwardQueueFull { next_hop, waited_ms: u64::try_from(bound.as_millis()).unwrap_or(u64::MAX) }
+        }
     }
 }

@@ -6,10 +6,10 @@
 //!
 //! 1. its class is `Application`;
 //! 2. it arrived on the authenticated connection of its own origin: the peer's key is the origin, or the delegatee of the
-//!    origin's verified delegation ([`is_own_connection`]);
+//!    origin's verified delegation (`is_own_connection`);
 //! 3. its namespace is registered, and it was issued after the registration's mark.
 //!
-//! It is then admitted in a volatile window of its stream on that link ([`Windows`]), which is never written and goes with
+//! It is then admitted in a volatile window of its stream on that link (`Windows`), which is never written and goes with
 //! the link. Every other transaction, a relayed copy of the same one included, uses the durable window. So do those that
 //! find no room: the fifth stream of a link, a link that nobody announced the end of, a link past [`LINKS_MAX`].
 //!
@@ -19,7 +19,7 @@
 //! links, and once more by the durable window. The promise begins with the registration and ends with the withdrawal.
 //!
 //! # Why a change of registrations opens no gap
-//! **State** ([`Registry`]), one durable record: of each namespace whether it is *registered*, and since which mark; its
+//! **State** (`Registry`), one durable record: of each namespace whether it is *registered*, and since which mark; its
 //! *horizon*, an instant that nothing which was admitted link-locally is issued after; and the *mark* of its last
 //! withdrawal. A mark of all namespaces, listed or not. The identity of the classifier.
 //!
@@ -45,7 +45,7 @@
 //! - *after R*: *R* ended by a mark. In the run that admitted it, the mark is no less than the greatest issued instant
 //!   that was admitted link-locally; in a later one, no less than the horizon as that run found it. So `i` is at or before
 //!   the mark, and the other is refused; or it was admitted before the mark and not yet handed over, and is dropped when
-//!   its turn comes ([`Registry::mark`] is asked once more there).
+//!   its turn comes (`Registry::mark` is asked once more there).
 //! - *read as of another namespace*: the data is signed, so another classifier read it, and its first transaction set the
 //!   mark of all namespaces, no less than every horizon. Read as of another class its signature does not hold.
 //!

@@ -1,14 +1,14 @@
 //! How much one stream may bring in: a bucket of messages and a bucket of bytes (law L7). Pure, in integers.
 //!
-//! **State** ([`Buckets`]): what both buckets of one stream hold, in billionths of a token, and at which moment. A stream
+//! **State** (`Buckets`): what both buckets of one stream hold, in billionths of a token, and at which moment. A stream
 //! without state has full ones. State lives with its stream, in memory only, and is never stored.
 //!
-//! **Transition** ([`Quota::charge`]): fill up to the burst for the time since the last charge, then take one message and
+//! **Transition** (`Quota::charge`): fill up to the burst for the time since the last charge, then take one message and
 //! the length of the verified original's data in bytes; envelopes cost nothing. Where either bucket holds too little
 //! neither is touched, and the refusal says which and for how long. A message longer than the burst of bytes never
 //! passes, and its refusal says that.
 //!
-//! **Time.** A [`Moment`] comes only from [`Steady`], which never gives one before the last it gave: a monotonic clock
+//! **Time.** A `Moment` comes only from `Steady`, which never gives one before the last it gave: a monotonic clock
 //! that goes back by a fault of its platform fills nothing, and takes nothing back.
 //!
 //! **Where it stands.** In the admission boundary, after the window and before anything is staged (law L7.1): Replay,

@@ -3,23 +3,23 @@
 //! It keeps no state but the memory of delegations that verified. The checks go from cheap to dear, so that what
 //! can be refused for a comparison never costs a signature check:
 //!
-//! 1. the frame's limit and marker, before anything is deserialized (law L2.7), then its fields;
+//! 1. that the frame decodes, and that its references resolve, is behind it already (see [`resolve`](crate::layer::resolve));
 //! 2. the peer has a `Did` (law L1.1), which the next two compare with;
 //! 3. this node is the next hop (law L2.5): a copy for another node is not ours to judge further;
-//! 4. both slots name their keys (a reference is resolved before this, or refused);
+//! 4. both slots name their keys, as resolving left them;
 //! 5. the hop is the connection's peer, by its key or its delegator (law L2.5): the last of the facts of the link;
-//! 6. the transaction is whole;
-//! 7. its data has a class, whose lane is pinned to the channel it came on (law L2.6);
-//! 8. it lives, and asks for no longer life than is accepted (law L2.4). Judged early to save the signatures, and
+//! 6. its data has a class, whose lane is pinned to the channel it came on (law L2.6);
+//! 7. it lives, and asks for no longer life than is accepted (law L2.4). Judged early to save the signatures, and
 //!    again inside the admission boundary, which alone decides;
-//! 9. the delegations are valid (law L1.2): the origin's at issued-at and now. The hop's is judged now only: a hop
+//! 8. the delegations are valid (law L1.2): the origin's at issued-at and now. The hop's is judged now only: a hop
 //!    proves when it sends, and a relay that renewed its delegation since the origin signed is honest;
-//! 10. the signatures: of delegations not verified before, of the origin, of the hop. Together where there are
-//!     several, which is cheaper than one by one; where they do not hold together, one by one in this order, so
-//!     that the refusal names the first that fails (law L1.5).
+//! 9. the signatures: of delegations not verified before, of the origin, of the hop. Together where there are
+//!    several, which is cheaper than one by one; where they do not hold together, one by one in this order, so
+//!    that the refusal names the first that fails (law L1.5).
 //!
 //! Any failure refuses the frame and leaves nothing behind. A hop budget of zero is no reason to refuse here: it
-//! is valid at the destination.
+//! is valid at the destination. A chunk is judged as a whole transaction is (law L2.8): its data begins with its
+//! original's head.
 
 use std::sync::Arc;
 
@@ -27,9 +27,8 @@ use super::{KnownDelegations, Verified};
 use crate::{
     clock::WallMs,
     identity::{Check, Delegation, DelegationDigest, Did, Proof, Slot, verify_all},
-    layer::{Refusal, Signatory},
-    link::Arrival,
-    message::{Classified, Classifier, Content, Kind, Liveness, NetworkId, Payload},
+    layer::{Refusal, Signatory, resolve::Resolved},
+    message::{Classified, Classifier, Content, Liveness, NetworkId, Payload},
 };
 
 /// What a node verifies by.
@@ -45,18 +44,16 @@ pub(crate) struct Rules {
     pub(crate) sigma: u64,
     /// The longest life that is accepted, in milliseconds.
     pub(crate) greatest_ttl: u64,
-    /// The most bytes of a frame, marker included.
-    pub(crate) frame_limit: usize,
 }
 
 /// Judges one frame at wall clock `now`.
 pub(super) fn judge(
     rules: &Rules,
     known: &KnownDelegations,
-    arrival: Arrival,
+    resolved: Resolved,
     now: WallMs,
 ) -> Result<Verified, Refusal> {
-    let payload = Payload::decode(arrival.bytes, rules.frame_limit)?;
+    let Resolved { payload, arrival, .. } = resolved;
     let content = &payload.transaction.content;
     let peer = arrival.peer;
     let peer_did = Did::try_from(&peer).map_err(|_| Refusal::PeerNotEd25519 { peer })?;
@@ -70,10 +67,7 @@ pub(super) fn judge(
         return Err(Refusal::HopNotPeer { hop: hop.key, peer: peer_did });
     }
 
-    if content.kind != Kind::Whole {
-        return Err(Refusal::Chunk);
-    }
-    let Classified { class, namespace } = rules.classifier.classify(&content.data)?;
+    let Classified { class, namespace, head } = rules.classifier.classify(&content.data)?;
     if let Some(channel) = arrival.channel.filter(|channel| !channel.carries(class.lane())) {
         return Err(Refusal::WrongLane { class, channel });
     }
@@ -99,6 +93,7 @@ pub(super) fn judge(
         origin: origin.on_behalf_of,
         class,
         namespace,
+        head,
         digest,
         peer,
         peer_did,
@@ -106,6 +101,7 @@ pub(super) fn judge(
         channel: arrival.channel,
         read_at: arrival.read_at,
         credit: arrival.credit,
+        feedback: arrival.feedback,
         span: tracing::Span::none(),
         payload,
     })
@@ -123,16 +119,16 @@ fn alive(rules: &Rules, content: &Content, now: WallMs) -> Result<(), Refusal> {
 }
 
 /// Who signed one of the two proofs.
-struct Speaker {
+pub(super) struct Speaker {
     whose: Signatory,
-    key: Did,
-    on_behalf_of: Did,
+    pub(super) key: Did,
+    pub(super) on_behalf_of: Did,
     delegation: Option<Arc<Delegation>>,
     proof: Proof,
 }
 
 impl Speaker {
-    fn of(proof: &Proof, whose: Signatory) -> Result<Self, Refusal> {
+    pub(super) fn of(proof: &Proof, whose: Signatory) -> Result<Self, Refusal> {
         let (key, on_behalf_of) = match &proof.slot {
             Slot::Own(key) => (*key, *key),
             Slot::Inline(delegation) => (delegation.delegatee(), delegation.delegator()),
@@ -141,7 +137,7 @@ impl Speaker {
         Ok(Self { whose, key, on_behalf_of, delegation: proof.slot.delegation().cloned(), proof: proof.clone() })
     }
 
-    fn may_speak_at(&self, instant: WallMs, sigma: u64) -> Result<(), Refusal> {
+    pub(super) fn may_speak_at(&self, instant: WallMs, sigma: u64) -> Result<(), Refusal> {
         let Some(delegation) = &self.delegation else { return Ok(()) };
         let (whose, delegator, judged_at) = (self.whose, delegation.delegator(), instant);
         if delegation.valid_at(instant, sigma) {
@@ -158,14 +154,14 @@ impl Speaker {
 
 /// The signatures that one payload stands on, with what is refused where one does not hold. At most four.
 #[derive(Default)]
-struct Signatures {
+pub(super) struct Signatures {
     checks: Vec<Check>,
     refusals: Vec<Refusal>,
     delegations: Vec<DelegationDigest>,
 }
 
 impl Signatures {
-    fn delegation(&mut self, speaker: &Speaker, known: &KnownDelegations) {
+    pub(super) fn delegation(&mut self, speaker: &Speaker, known: &KnownDelegations) {
         let Some(delegation) = &speaker.delegation else { return };
         let digest = delegation.digest();
         if !known.contains(&digest) {
@@ -176,12 +172,12 @@ impl Signatures {
         }
     }
 
-    fn proof(&mut self, speaker: &Speaker, message: [u8; 32], refusal: Refusal) {
+    pub(super) fn proof(&mut self, speaker: &Speaker, message: [u8; 32], refusal: Refusal) {
         self.checks.push(Check { key: speaker.key, message, signature: speaker.proof.signature });
         self.refusals.push(refusal);
     }
 
-    fn verify(mut self, known: &KnownDelegations) -> Result<(), Refusal> {
+    pub(super) fn verify(mut self, known: &KnownDelegations) -> Result<(), Refusal> {
         verify_all(&self.checks).map_err(|(place, _)| self.refusals.swap_remove(place))?;
         self.delegations.into_iter().for_each(|digest| known.insert(digest));
         Ok(())

@@ -7,9 +7,9 @@ use futures::future::Either;
 use tower::Service;
 
 use super::{Verified, VerifyFuture, VerifyLayer, judge::judge};
-use crate::{layer::AdmissionError, link::Arrival};
+use crate::layer::{AdmissionError, resolve::Resolved};
 
-/// Verifies frames, and hands those whose proofs hold to a `Service<Verified>`. See the [module](super).
+/// Verifies payloads, and hands those whose proofs hold to a `Service<Verified>`. See the [module](super).
 #[derive(Debug, Clone)]
 pub struct Verify<S> {
     layer: VerifyLayer,
@@ -27,7 +27,7 @@ impl<S> Verify<S> {
     }
 }
 
-impl<S, E> Service<Arrival> for Verify<S>
+impl<S, E> Service<Resolved> for Verify<S>
 where
     S: Service<Verified, Error = AdmissionError<E>>,
 {
@@ -40,22 +40,14 @@ where
     }
 
     /// Verifies before it returns, on the caller's task: calling in arrival order is handing on in arrival order.
-    fn call(&mut self, arrival: Arrival) -> Self::Future {
+    fn call(&mut self, mut resolved: Resolved) -> Self::Future {
         let VerifyLayer { rules, known, clock } = &self.layer;
-        let (peer, length) = (arrival.peer, arrival.bytes.len());
-        match judge(rules, known, arrival, clock.wall()) {
+        let (peer, length) = (resolved.arrival.peer, resolved.payload.encoded_len());
+        let carried = std::mem::take(&mut resolved.carried);
+        match judge(rules, known, resolved, clock.wall()) {
             Ok(mut verified) => {
-                let content = verified.content();
-                verified.span = tracing::debug_span!(
-                    "transaction",
-                    origin = %verified.origin(),
-                    destination = %verified.destination(),
-                    class = verified.class().label(),
-                    incarnation = content.incarnation.0,
-                    sequence = content.sequence,
-                    digest = %verified.digest(),
-                    %peer,
-                );
+                carried.verified();
+                verified.trace();
                 Either::Right(self.inner.call(verified))
             }
             Err(refusal) => {

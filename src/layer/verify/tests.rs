@@ -9,7 +9,7 @@ use super::{
 use crate::{
     clock::WallMs,
     identity::{Did, KeySigner, Proof, Signer},
-    layer::{Refusal, Signatory},
+    layer::{Refusal, Signatory, resolve::resolve},
     link::{Arrival, Channel, LinkId},
     message::{
         Class, Classifier, Content, FRAME_LIMIT, Incarnation, Kind, NetworkId, Payload, TagClassifier, Transaction,
@@ -37,14 +37,7 @@ impl Pair {
         let origin = KeySigner::generate();
         let destination = KeySigner::generate().key();
         let classifier = Arc::new(TagClassifier);
-        let rules = Rules {
-            network: NETWORK,
-            local: destination,
-            classifier,
-            sigma: SIGMA,
-            greatest_ttl: TTL,
-            frame_limit: FRAME_LIMIT,
-        };
+        let rules = Rules { network: NETWORK, local: destination, classifier, sigma: SIGMA, greatest_ttl: TTL };
         let (hop, peer) = (origin.clone(), origin.key());
         Self { origin, hop, peer, destination, known: KnownDelegations::new(8), rules }
     }
@@ -86,7 +79,7 @@ impl Pair {
 
     fn judge_bytes(&self, bytes: Bytes, now: WallMs) -> Result<Verified, Refusal> {
         let arrival = Arrival::from_parts(self.peer.to_peer_id(), LinkId::of(1), bytes);
-        judge(&self.rules, &self.known, arrival, now)
+        judge(&self.rules, &self.known, resolve(arrival, FRAME_LIMIT)?, now)
     }
 
     fn judge(&self, payload: &Payload, now: WallMs) -> Result<Verified, Refusal> {
@@ -206,7 +199,8 @@ fn each_check_comes_before_the_dearer_ones() {
     let label = |pair: &Pair, payload: &Payload, channel| {
         let bytes = payload.encode(usize::MAX).expect("no limit");
         let arrival = Arrival { channel, ..Arrival::from_parts(pair.peer.to_peer_id(), LinkId::of(1), bytes) };
-        judge(&pair.rules, &pair.known, arrival, NOW).map(drop).map_err(|refusal| refusal.label())
+        let resolved = resolve(arrival, FRAME_LIMIT).expect("no references");
+        judge(&pair.rules, &pair.known, resolved, NOW).map(drop).map_err(|refusal| refusal.label())
     };
     let peer = std::mem::replace(&mut pair.peer, KeySigner::generate().key());
     assert_eq!(label(&pair, &payload, channel), Err("not_next_hop"));

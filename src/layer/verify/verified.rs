@@ -5,7 +5,7 @@ use libp2p::PeerId;
 
 use crate::{
     identity::{Delegation, Did},
-    link::{Channel, CreditGuard, LinkId},
+    link::{Channel, CreditGuard, Feedback, LinkId},
     message::{Class, Content, NetworkId, Payload, StreamKey, TransactionDigest},
 };
 
@@ -19,6 +19,7 @@ pub struct Verified {
     pub(super) origin: Did,
     pub(super) class: Class,
     pub(super) namespace: Option<Range<usize>>,
+    pub(super) head: usize,
     pub(super) digest: TransactionDigest,
     pub(super) peer: PeerId,
     pub(super) peer_did: Did,
@@ -26,6 +27,7 @@ pub struct Verified {
     pub(super) channel: Option<Channel>,
     pub(super) read_at: Option<Duration>,
     pub(super) credit: Option<CreditGuard>,
+    pub(super) feedback: Option<Arc<dyn Feedback>>,
     pub(super) span: tracing::Span,
 }
 
@@ -111,14 +113,44 @@ impl Verified {
         self.read_at
     }
 
+    /// How many first bytes of the data its class was derived from; of a chunk, where its slice begins.
+    pub(in crate::layer) const fn head(&self) -> usize {
+        self.head
+    }
+
+    /// Begins the span that it is traced in along its way.
+    pub(super) fn trace(&mut self) {
+        let content = self.content();
+        self.span = tracing::debug_span!(
+            "transaction",
+            origin = %self.origin(),
+            destination = %self.destination(),
+            class = self.class().label(),
+            incarnation = content.incarnation.0,
+            sequence = content.sequence,
+            digest = %self.digest(),
+            peer = %self.peer(),
+        );
+    }
+
     /// The span that it is traced in along its way.
     pub(in crate::layer) fn span(&self) -> tracing::Span {
         self.span.clone()
     }
 
+    /// Where its transport is told what becomes of it.
+    pub(in crate::layer) const fn feedback(&self) -> Option<&Arc<dyn Feedback>> {
+        self.feedback.as_ref()
+    }
+
     /// Its frame's place in its lane's credit, to be kept by who goes on with it.
     pub(in crate::layer) const fn take_credit(&mut self) -> Option<CreditGuard> {
         self.credit.take()
+    }
+
+    /// Has `credit` travel with it from now on.
+    pub(in crate::layer) fn set_credit(&mut self, credit: CreditGuard) {
+        self.credit = Some(credit);
     }
 
     pub(in crate::layer) fn into_parts(self) -> Parts {

@@ -104,7 +104,8 @@ async fn l6_2_a_link_admits_once_in_memory_and_a_relayed_copy_uses_the_durable_w
 
 #[tokio::test]
 async fn l6_1_without_any_of_the_conditions_the_durable_window_admits() {
-    let cases: [(&str, fn(Request) -> Request); 6] = [
+    type Case = (&'static str, fn(Request) -> Request);
+    let cases: [Case; 6] = [
         ("another class", |request| Request { stream: stream(1, Class::E2e), ..request }),
         ("no word of a namespace", |request| Request { application: None, ..request }),
         ("relayed", |request| on(None, request)),
@@ -368,4 +369,40 @@ async fn a_store_knows_a_bounded_number_of_namespaces_and_forgets_one_that_nothi
     let names: Vec<_> = names.into_iter().map(name).collect();
     let opened = Admission::open_delegating(&commit, node.clock.clone(), config(), &names).await;
     assert_eq!(opened.err(), Some(AdmissionOpenError::TooManyNamespaces));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn l6_4_a_withdrawal_ends_only_once_no_handler_is_being_called_that_looked_before_it() {
+    let node = delegating(&["chat"]).await;
+    let _link = node.connect(1);
+    let (marks, request) = (node.admission.marks(), node.chat(1, 1));
+    assert_eq!(node.answer(request).await, Ok(Verdict::First));
+    let (calling, called) = std::sync::mpsc::channel();
+    let (go_on, may_go_on) = std::sync::mpsc::channel::<()>();
+    let admission = node.admission.clone();
+    let runtime = tokio::runtime::Handle::current();
+    let handing = tokio::task::spawn_blocking(move || {
+        runtime.block_on(admission.hand_over(&request, marks, || {
+            calling.send(()).unwrap();
+            may_go_on.recv().unwrap();
+        }))
+    });
+    tokio::task::spawn_blocking(move || called.recv().unwrap()).await.unwrap();
+
+    let mut withdrawal = std::pin::pin!(node.admission.withdraw(name("chat")));
+    let before = node.store.records();
+    while node.store.records() == before || node.commit.health().unreleased {
+        assert!(futures::poll!(&mut withdrawal).is_pending());
+        tokio::task::yield_now().await;
+    }
+    // It is durable, and what looks now is dropped; who looked before is still at it.
+    for _ in 0..100 {
+        assert!(futures::poll!(&mut withdrawal).is_pending());
+        tokio::task::yield_now().await;
+    }
+    go_on.send(()).unwrap();
+    assert_eq!(handing.await.unwrap(), Ok(()), "handed over before the withdrawal ended");
+    withdrawal.await.unwrap();
+    let dropped = node.admission.hand_over(&request, marks, || unreachable!("it was withdrawn")).await;
+    assert!(matches!(dropped, Err(BoundaryRefusal::NamespaceWithdrawn { .. })));
 }
