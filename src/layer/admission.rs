@@ -6,6 +6,7 @@ use super::{
     admit::{Admit, AdmitLayer},
     boundary::Admission,
     forward::{Forward, ForwardLayer, Forwarding, NoForward},
+    inbox::Inbox,
     reassembly::{Reassemble, ReassemblyConfig, ReassemblyLayer},
     report::{Report, ReportLayer},
     resolve::{Resolve, ResolveLayer},
@@ -163,6 +164,14 @@ impl<F> AdmissionLayer<F> {
     #[expect(clippy::type_complexity, reason = "one layer a step, in their order")]
     pub fn into_steps(self) -> (ResolveLayer, VerifyLayer, ForwardLayer<F>, ReassemblyLayer, AdmitLayer) {
         (self.resolve, self.verify, self.forward, self.reassembly, self.admit)
+    }
+}
+
+impl<F> AdmissionLayer<F> {
+    /// What an application with a store-and-forward inbox of its own gives its mail to (law L10.6). It shares the layer's
+    /// boundary, so that a transaction is admitted once whichever way its copies come.
+    pub fn inbox(&self) -> Inbox {
+        Inbox::new(self.verify.clone(), self.admit.clone())
     }
 }
 

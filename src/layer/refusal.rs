@@ -15,6 +15,7 @@ use crate::{
     layer::{
         boundary::BoundaryRefusal,
         charging::{Bound, Introducer},
+        custody::MailRefusal,
         quota::Bucket,
         reassembly::ChunkRefusal,
         window::{ForkEvidence, WindowRefusal},
@@ -91,6 +92,9 @@ pub enum Refusal {
     /// A chunk of a larger transaction, or what its chunks joined to (law L2.8).
     #[error("a chunk of a larger transaction: {0}")]
     Chunk(#[from] ChunkRefusal),
+    /// Mail, refused as mail (laws L2.4, L4.8 and L10.6); it stays where it is.
+    #[error("mail: {0}")]
+    Mail(#[from] MailRefusal),
     /// The data names no class (law L2.6).
     #[error("the data has no class: {0}; the sender's classifier is not this node's, or it is faulty")]
     Unclassified(#[from] ClassifyError),
@@ -330,6 +334,7 @@ impl Refusal {
             Refusal::ReferenceOutsideLink { .. } => "reference_outside_link",
             Refusal::HopNotPeer { .. } => "hop_not_peer",
             Refusal::Chunk(refusal) => refusal.label(),
+            Refusal::Mail(refusal) => refusal.label(),
             Refusal::Unclassified(_) => "unclassified",
             Refusal::WrongLane { .. } => "wrong_lane",
             Refusal::FromTheFuture { .. } => "from_the_future",
@@ -393,6 +398,7 @@ impl From<BoundaryRefusal> for Refusal {
             BoundaryRefusal::StreamCapacityExceeded { introducer, bound } => {
                 Refusal::StreamCapacityExceeded { introducer, bound }
             }
+            BoundaryRefusal::Mail(refusal) => Refusal::Mail(refusal),
             BoundaryRefusal::NoSlot(error) => Refusal::NoSlot(error),
             BoundaryRefusal::BudgetExhausted(exhausted) => Refusal::BudgetExhausted(exhausted),
         }

@@ -16,6 +16,7 @@ pub use class::{Class, Classified, Classifier, ClassifierId, ClassifyError, TagC
 pub use payload::{MAX_HOP_BUDGET, Payload};
 pub use stream::{NetworkId, StreamKey};
 pub use transaction::{
-    Content, DEFAULT_TTL_MS, GREATEST_TTL_MS, Incarnation, Kind, Liveness, Transaction, TransactionDigest, TxId,
+    Content, DEFAULT_TTL_MS, GREATEST_TTL_MS, Incarnation, Kind, Liveness, MAIL_HOLD_MS, Transaction,
+    TransactionDigest, TxId,
 };
 pub use wire::{DecodeError, FRAME_LIMIT, FrameTooLarge, MARKER};

@@ -15,6 +15,9 @@ pub const DEFAULT_TTL_MS: u64 = 10 * 60 * 1_000;
 /// The greatest time to live that a node can be set to accept: 100 minutes, in milliseconds (law L2.4).
 pub const GREATEST_TTL_MS: u64 = 100 * 60 * 1_000;
 
+/// For how long mail may be held after it last lived, in milliseconds: 7 days (law L2.4).
+pub const MAIL_HOLD_MS: u64 = 7 * 24 * 60 * 60 * 1_000;
+
 const CONTEXT: &str = "admit-one transaction transcript";
 
 /// A name that the origin gives a transaction, 16 bytes. Nothing is decided by it.

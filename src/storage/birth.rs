@@ -6,7 +6,8 @@
 //! of its clock, and the second σ is the step back that the clock may have taken since.
 //!
 //! **States.** *Settling*: from birth, until one boot of the machine has seen the store live for the greatest ttl + 3σ.
-//! *Settled under a ttl*: whatever lived at birth and had at most that ttl has expired.
+//! *Settled under a ttl*: whatever lived at birth and had at most that ttl has expired. Where custody is enabled, the ttl
+//! here and below is greater by the 7 days that mail may be held, so that enabling it raises the ttl.
 //!
 //! | event | in | does |
 //! | --- | --- | --- |
@@ -67,8 +68,18 @@ pub(crate) struct Tolerance {
     pub(crate) sigma: u64,
     /// The greatest time to live accepted, in milliseconds.
     pub(crate) ttl: u64,
+    /// For how long mail may be held, in milliseconds; 0 where custody is not enabled (law L10.6).
+    pub(crate) hold: u64,
     /// Which guards are there.
     pub(crate) guards: Guards,
+}
+
+impl Tolerance {
+    /// The longest that anything may live from its issue, in milliseconds: as mail it may be held first.
+    pub(crate) fn life(&self) -> u64 {
+        let hold = if self.guards.keep(Guard::MailBirth) { self.hold } else { 0 };
+        self.ttl.saturating_add(hold)
+    }
 }
 
 /// The birth record.
@@ -113,7 +124,8 @@ impl Birth {
         let mut next = current.clone();
         next.sigma = if guards.keep(Guard::GreatestSigma) { next.sigma.max(tolerance.sigma) } else { tolerance.sigma };
         next.ttl = next.ttl.max(tolerance.ttl);
-        if next.settled_under.is_some_and(|under| tolerance.ttl <= under || !guards.keep(Guard::TtlRaise)) {
+        let life = tolerance.life();
+        if next.settled_under.is_some_and(|under| life <= under || !guards.keep(Guard::TtlRaise)) {
             return next;
         }
         // Ages compare within one boot only, and where the monotonic clock did not go back.
@@ -128,8 +140,8 @@ impl Birth {
                 next.settled_under = None;
                 next.age = Some(base);
             }
-            Some(age) if age >= tolerance.ttl.saturating_add(next.sigma.saturating_mul(3)) => {
-                next.settled_under = Some(tolerance.ttl);
+            Some(age) if age >= life.saturating_add(next.sigma.saturating_mul(3)) => {
+                next.settled_under = Some(life);
                 next.age = None;
             }
             Some(age) => {
@@ -219,7 +231,7 @@ mod tests {
     }
 
     fn tolerance(sigma: u64, ttl: u64) -> Tolerance {
-        Tolerance { sigma, ttl, guards: Guards::default() }
+        Tolerance { sigma, ttl, hold: 0, guards: Guards::default() }
     }
 
     fn walk(tolerance: &Tolerance, readings: &[Reading]) -> Birth {

@@ -59,6 +59,22 @@ pub(crate) enum Guard {
     HandOver,
     /// A link's volatile window judges (law L6.2).
     LocalWindow,
+    /// Mail was held before it expired (law L2.4).
+    HeldInLife,
+    /// Mail was held for no longer than it may be (law L2.4).
+    HeldTooLong,
+    /// A stream that mail may come for is spent only once none can live (law L10.5).
+    MailOutlives,
+    /// Birth settles, with custody, only once no mail of before lives, and is taken anew where it did not (law L9.9).
+    MailBirth,
+    /// Mail in custody is redelivered only where its window knows it (law L10.6).
+    CustodyWindow,
+    /// What is admitted by another way is in custody no more (law L10.6).
+    CustodyLeft,
+    /// Mail that is pending is not redelivered (law L10.6).
+    Pending,
+    /// Taking removes mail from custody durably (law L10.6).
+    TakeStaged,
 }
 
 /// Which guard a test took away. Empty outside tests.

@@ -17,11 +17,13 @@ pub enum Table {
     Receiver = 2,
     /// Instants that belong to the store as a whole: birth, floors and marks (laws L9.9 and L10.5).
     Clock = 3,
+    /// Mail that was admitted and not taken yet, one record each (law L10.6).
+    Custody = 4,
 }
 
 impl Table {
     /// Every table, in the order of its tag.
-    pub const ALL: [Table; 3] = [Table::Sender, Table::Receiver, Table::Clock];
+    pub const ALL: [Table; 4] = [Table::Sender, Table::Receiver, Table::Clock, Table::Custody];
 
     /// The tag that stands for the table in an engine's records.
     pub const fn tag(self) -> u8 {
@@ -34,6 +36,7 @@ impl Table {
             1 => Some(Table::Sender),
             2 => Some(Table::Receiver),
             3 => Some(Table::Clock),
+            4 => Some(Table::Custody),
             _ => None,
         }
     }
@@ -72,6 +75,7 @@ impl fmt::Display for RecordName {
             Table::Sender => "sender-",
             Table::Receiver => "receiver-",
             Table::Clock => "clock-",
+            Table::Custody => "custody-",
         })?;
         self.hash.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }

@@ -16,7 +16,7 @@ use crate::{
         dispatch::Turn,
         local::{Namespace, is_own_connection},
         reassembly::ChunkRefusal,
-        window::{ForkEvidence, Verdict},
+        window::Verdict,
     },
     message::{Class, Kind},
     storage::commit::Ticket,
@@ -109,7 +109,8 @@ impl Staged {
             Ok(Ok(verdict)) => verdict,
             Ok(Err(refusal)) => {
                 drop(turn);
-                return Err(AdmissionError::pass_on(explain(&shared, verified, refusal).await));
+                let (stream, transaction) = (verified.stream(), verified.into_parts().payload.transaction);
+                return Err(AdmissionError::pass_on(shared.explain(stream, transaction, refusal).await));
             }
             Err(failed) => {
                 drop(turn);
@@ -150,18 +151,4 @@ fn application(shared: &Shared, verified: &Verified) -> Option<Application> {
         namespace: verified.namespace().and_then(|namespace| Namespace::new(namespace).ok()),
         own_link: own.then(|| verified.link()),
     })
-}
-
-/// The refusal, with this node's evidence where it is a fork and there is a key to sign with.
-async fn explain(shared: &Shared, verified: Verified, refusal: BoundaryRefusal) -> Refusal {
-    let mut refusal = Refusal::from(refusal);
-    if let (Refusal::Fork { kept, evidence, .. }, Some(signer)) = (&mut refusal, &shared.evidence) {
-        let stream = verified.stream();
-        let transaction = verified.into_parts().payload.transaction;
-        match ForkEvidence::sign(stream, *kept, transaction, &**signer).await {
-            Ok(signed) => *evidence = Some(Box::new(signed)),
-            Err(error) => tracing::warn!(%error, "a fork is refused without evidence"),
-        }
-    }
-    refusal
 }

@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::{
     AdmissionConfig, AdmissionOpenError, BoundaryRefusal, Carrier, REMOVALS, Request, STREAMS_MAX,
+    custody::CustodyUndo,
     judge::{Admission, Change},
     local::{Local, LocalUndo},
     record::StreamRecord,
@@ -15,11 +16,11 @@ use crate::{
     clock::WallMs,
     layer::{
         charging::{Introducer, Slots},
+        custody::{Custody, Offer},
         quota::{FILL_MAX, Quotas, Steady},
         window::Verdict,
     },
-    link::{LinkId, NoSlot},
-    message::{GREATEST_TTL_MS, StreamKey},
+    message::{Class, GREATEST_TTL_MS, StreamKey},
     storage::{
         Key, RecordName, Scan, Table,
         birth::{BIRTH_KEY, Birth, Reading, Tolerance},
@@ -47,6 +48,14 @@ pub(super) trait Staging {
     fn unrestorable(&self) -> usize;
 }
 
+/// What the store holds of each of the boundary's tables.
+#[derive(Debug, Default)]
+pub(super) struct Scans {
+    pub(super) receiver: Scan,
+    pub(super) clock: Scan,
+    pub(super) custody: Scan,
+}
+
 /// All that a receiver remembers.
 #[derive(Debug)]
 pub(super) struct Boundary {
@@ -56,6 +65,7 @@ pub(super) struct Boundary {
     pub(super) quotas: Quotas,
     pub(super) steady: Steady,
     pub(super) local: Local,
+    pub(super) custody: Custody,
     pub(super) streams: Streams,
     pub(super) slots: Slots,
     birth: Option<Birth>,
@@ -69,6 +79,7 @@ pub(super) struct Boundary {
 #[derive(Debug)]
 pub(super) enum Undo {
     Local(LocalUndo),
+    Custody(CustodyUndo),
     Stream(StreamKey, Option<Box<Stream>>),
     Birth(Option<Birth>),
     Floors(Floors),
@@ -80,6 +91,8 @@ pub(super) struct Accepted {
     pub(super) verdict: Verdict,
     /// Whether it was admitted in a volatile window.
     pub(super) link_local: bool,
+    /// Mail is offered to the application until this ends.
+    pub(super) offer: Option<Offer>,
 }
 
 /// How much is held.
@@ -90,22 +103,24 @@ pub(super) struct Sizes {
     pub(super) pool: u32,
     /// Volatile windows.
     pub(super) windows: usize,
+    /// Mail in custody, records that cannot be restored included.
+    pub(super) custody: usize,
 }
 
 /// A record that cannot be restored, and why.
 pub(super) type Unrestorable = (RecordName, &'static str);
 
 impl Boundary {
-    /// Restores from the scans of the receiver and clock tables (law L11.1), and names the receiver records that join
-    /// the unrestorable set.
+    /// Restores from the scans of its tables (law L11.1), and names the records that join the unrestorable set. Mail may be
+    /// held for `hold` milliseconds; 0 is without custody.
     ///
     /// The bound refuses only what this table itself holds: bad records of other tables take places from new streams
     /// (law L11.2), and keep none of those that are there from running.
     pub(super) fn restore(
         config: &AdmissionConfig,
         guards: Guards,
-        receiver: &Scan,
-        clock: &Scan,
+        scans: &Scans,
+        hold: u64,
         now: Duration,
     ) -> Result<(Self, Vec<Unrestorable>), AdmissionOpenError> {
         if config.greatest_ttl > GREATEST_TTL_MS {
@@ -118,15 +133,17 @@ impl Boundary {
         if fill > FILL_MAX {
             return Err(AdmissionOpenError::QuotaTooSlow { seconds: fill.as_secs() });
         }
+        let Scans { receiver, clock, custody } = scans;
         let birth = shared(clock, "birth", BIRTH_KEY, Birth::decode)?;
         let floors = shared(clock, "floor", FLOOR_KEY, Floors::decode)?.unwrap_or_default();
         let mut boundary = Self {
-            tolerance: Tolerance { sigma: config.sigma, ttl: config.greatest_ttl, guards },
+            tolerance: Tolerance { sigma: config.sigma, ttl: config.greatest_ttl, hold, guards },
             bound: config.streams,
             birth_mark: config.birth_mark,
             quotas: config.quotas,
             steady: Steady::default(),
             local: Local::restore(clock)?,
+            custody: Custody::new(custody.bad.len()),
             streams: Streams::new(config.shares),
             slots: Slots::new(config.shares.slots),
             birth,
@@ -134,17 +151,19 @@ impl Boundary {
             floors,
             undo: VecDeque::new(),
         };
-        let mut bad = Vec::new();
+        let mut bad = boundary.restore_custody(custody);
+        let unread = bad.len();
         for (key, value) in &receiver.records {
             match StreamRecord::decode(key, value) {
                 Ok((key, record)) => {
                     boundary.admitted = boundary.admitted.max(record.admitted);
-                    boundary.streams.set(key, Some(Stream::new(record, now, 0)));
+                    let hold = boundary.hold(key.class);
+                    boundary.streams.set(key, Some(Stream::new(record, now, hold, 0)));
                 }
                 Err(reason) => bad.push((RecordName::of(Table::Receiver, key), reason)),
             }
         }
-        let held = boundary.streams.len() + receiver.bad.len() + bad.len();
+        let held = boundary.streams.len() + receiver.bad.len() + bad.len() - unread;
         if held > config.streams {
             return Err(AdmissionOpenError::OverCapacity { held, bound: config.streams });
         }
@@ -197,6 +216,7 @@ impl Boundary {
         let staged = match &change {
             Change::Durable(admission) => self.stage(request, admission, stage),
             Change::LinkLocal(admission) => self.stage_local(admission, stage),
+            Change::Redelivered => Ok(()),
         };
         if let Err(error) = staged {
             self.take_back(before, stage);
@@ -206,12 +226,15 @@ impl Boundary {
             Change::Durable(admission) => {
                 let verdict = admission.verdict;
                 self.apply(request, admission, reading, stage.batch());
-                Accepted { verdict, link_local: false }
+                Accepted { verdict, link_local: false, offer: self.offer(request) }
+            }
+            Change::Redelivered => {
+                Accepted { verdict: Verdict::Redelivered, link_local: false, offer: self.offer(request) }
             }
             Change::LinkLocal(admission) => {
                 let verdict = admission.verdict;
                 self.apply_local(request, admission, reading.wall, stage);
-                Accepted { verdict, link_local: true }
+                Accepted { verdict, link_local: true, offer: None }
             }
         })
     }
@@ -231,7 +254,15 @@ impl Boundary {
         }
     }
 
-    /// How long a stream waits after its last admission before it may be removed.
+    /// How much longer a stream of `class` waits before it is spent, in milliseconds, since mail of it may be held.
+    pub(super) fn hold(&self, class: Class) -> u64 {
+        match class == Class::Application && self.tolerance.guards.keep(Guard::MailOutlives) {
+            true => self.tolerance.hold,
+            false => 0,
+        }
+    }
+
+    /// How long a stream waits after its last admission before it may be removed, without the time mail may be held.
     pub(super) fn wait(&self, sigma: u64, ttl: u64) -> Duration {
         match self.tolerance.guards.keep(Guard::RemovalWait) {
             true => Duration::from_millis(ttl.saturating_add(sigma)).max(self.quotas.fill_time()),
@@ -246,6 +277,7 @@ impl Boundary {
         if admission.floors != self.floors && self.tolerance.guards.keep(Guard::FloorStaged) {
             stage.put(Table::Clock, Key::from_static(FLOOR_KEY), admission.floors.encode())?;
         }
+        self.stage_custody(request, &admission.custody, stage)?;
         let key = Key::copy_from_slice(&request.stream.to_bytes());
         stage.put(Table::Receiver, key, admission.stream.encode(&request.stream))
     }
@@ -264,7 +296,9 @@ impl Boundary {
         for key in admission.removals {
             self.set(key, None, batch);
         }
-        let stream = Stream::new(admission.stream, reading.monotonic, batch).with(admission.buckets);
+        self.apply_custody(request, admission.custody, batch);
+        let hold = self.hold(request.stream.class);
+        let stream = Stream::new(admission.stream, reading.monotonic, hold, batch).with(admission.buckets);
         self.set(request.stream, Some(stream), batch);
     }
 
@@ -293,6 +327,7 @@ impl Boundary {
         {
             match undo {
                 Undo::Local(undo) => self.local.undo(undo, self.steady.now()),
+                Undo::Custody((digest, before)) => drop(self.custody.set(digest, before)),
                 Undo::Stream(key, before) => drop(self.streams.set(key, before.map(|before| *before))),
                 Undo::Birth(before) => self.birth = before,
                 Undo::Floors(before) => self.floors = before,
@@ -300,34 +335,9 @@ impl Boundary {
         }
     }
 
-    /// A link takes a slot with its first lane (law L10.3).
-    pub(super) fn open_link(&mut self, link: LinkId) -> Result<u16, NoSlot> {
-        let slot = self.slots.open(link, self.streams.charges())?;
-        self.open_windows(link);
-        Ok(slot)
-    }
-
-    /// A link is retired, by the last of its guards: its slot is free and its volatile windows are gone (law L6.2). Its
-    /// charges stay (law L10.4).
-    pub(super) fn retire_link(&mut self, link: &LinkId) {
-        if self.slots.retire(link) {
-            self.retire_windows(link);
-        }
-    }
-
-    /// How many slots there are, and how many of them are taken.
-    pub(super) fn slots(&self) -> (usize, usize) {
-        self.slots.used()
-    }
-
-    /// How many streams slots hold past their floors.
-    pub(super) fn pool(&self) -> u32 {
-        self.streams.charges().pool()
-    }
-
     /// How much is held.
     pub(super) fn sizes(&self) -> Sizes {
-        Sizes { streams: self.streams.len(), pool: self.pool(), windows: self.windows() }
+        Sizes { streams: self.streams.len(), pool: self.pool(), windows: self.windows(), custody: self.custody.held() }
     }
 
     /// How many streams are kept.
@@ -352,13 +362,13 @@ impl Boundary {
         self.streams.charges()
     }
 
-    /// What a restart would have to restore.
+    /// What a restart would have to restore: streams, birth, floors, registrations, custody.
     #[cfg(test)]
-    pub(super) fn durable(
-        &self,
-    ) -> (std::collections::BTreeMap<StreamKey, StreamRecord>, Option<Bytes>, Floors, Bytes) {
-        let streams = self.streams.iter().map(|(key, stream)| (*key, stream.record.clone())).collect();
-        (streams, self.birth.as_ref().map(Birth::encode), self.floors, self.local.registry.encode())
+    pub(super) fn durable(&self) -> impl PartialEq + use<> {
+        let streams = self.streams.iter().map(|(key, stream)| (*key, stream.record.clone()));
+        let streams = streams.collect::<std::collections::BTreeMap<_, _>>();
+        let birth = self.birth.as_ref().map(Birth::encode);
+        (streams, birth, self.floors, self.local.registry.encode(), self.custody.entries().clone())
     }
 }
 

@@ -3,6 +3,7 @@
 use super::{
     BoundaryRefusal, Carrier, REMOVALS, Request,
     core::{Boundary, Staging},
+    custody::CustodyChange,
     local::LocalAdmission,
     record::StreamRecord,
     table::Spent,
@@ -27,6 +28,8 @@ use crate::{
 pub(super) enum Change {
     Durable(Admission),
     LinkLocal(LocalAdmission),
+    /// Mail in custody is offered once more. Nothing is staged.
+    Redelivered,
 }
 
 /// What a request changes that its durable window accepts.
@@ -36,6 +39,7 @@ pub(super) struct Admission {
     pub(super) buckets: Option<Buckets>,
     pub(super) removals: Vec<StreamKey>,
     pub(super) floors: Floors,
+    pub(super) custody: CustodyChange,
 }
 
 impl Boundary {
@@ -54,15 +58,11 @@ impl Boundary {
         {
             return Err(BoundaryRefusal::StreamUnavailable { key: request.stream, record });
         }
+        self.may_be_mail(request)?;
         if request.ttl > greatest && guards.keep(Guard::TtlBound) {
             return Err(BoundaryRefusal::TtlTooLong { ttl: request.ttl, greatest });
         }
-        if request.issued_at.saturating_sub(sigma) > wall && guards.keep(Guard::FromTheFuture) {
-            return Err(BoundaryRefusal::FromTheFuture { issued_at: request.issued_at, sigma });
-        }
-        if wall >= request.expires_at() && guards.keep(Guard::Expired) {
-            return Err(BoundaryRefusal::Expired { expired: request.expires_at() });
-        }
+        self.lives(request, wall)?;
         if let Some(mark) = self.mark()
             && request.issued_at <= mark
             && guards.keep(Guard::BirthMark)
@@ -82,7 +82,12 @@ impl Boundary {
         }
         let stream = self.streams.get(&request.stream);
         let known = stream.filter(|_| guards.keep(Guard::Window)).map(|stream| &stream.record.window);
-        let (verdict, window) = observe(known, request.incarnation, request.sequence, request.digest)?;
+        let observed = observe(known, request.incarnation, request.sequence, request.digest);
+        if self.redelivers(request, &observed) {
+            return Ok(Change::Redelivered);
+        }
+        let (verdict, window) = observed?;
+        let custody = self.custody_change(request, wall)?;
         let spent = self.spent(reading);
         let (introducer, removals) = match stream {
             Some(stream) => (stream.record.introducer, self.removals(&request.stream, spent, 0)),
@@ -98,7 +103,7 @@ impl Boundary {
         let (expiry, admitted) = stream.map_or((0, 0), |stream| (stream.record.expiry, stream.record.admitted));
         let expiry = expiry.max(request.expires_at());
         let stream = StreamRecord { introducer, expiry, admitted: admitted.max(wall), window };
-        Ok(Change::Durable(Admission { verdict, stream, buckets, removals, floors }))
+        Ok(Change::Durable(Admission { verdict, stream, buckets, removals, floors, custody }))
     }
 
     /// What is left of the stream's quota once this request is taken from it (law L7).
@@ -121,7 +126,7 @@ impl Boundary {
     ) -> Result<(Introducer, Vec<StreamKey>), BoundaryRefusal> {
         let introducer = match request.carrier {
             Carrier::Link(link) => Introducer::Slot(self.slots.of(&link, self.streams.charges())?),
-            Carrier::Inbox => Introducer::Inbox,
+            Carrier::Inbox { .. } => Introducer::Inbox,
             Carrier::Own => Introducer::Own,
         };
         // How many must go before a new stream has a place.

@@ -96,7 +96,7 @@ impl Boundary {
     /// Nothing lives at `wall` that was issued at or before this.
     fn dead_at(&self, wall: WallMs) -> WallMs {
         let (sigma, ttl) = self.greatest();
-        wall.saturating_sub(ttl.saturating_add(sigma))
+        wall.saturating_sub(ttl.saturating_add(sigma).saturating_add(self.tolerance.hold))
     }
 
     fn set_registry(&mut self, next: Registry, stage: &mut impl Staging) -> Result<(), BudgetExhausted> {

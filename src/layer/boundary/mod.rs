@@ -15,9 +15,9 @@
 //!    refused transaction nothing is stored.
 //! 2. *Unavailable* (L11.2): the stream's record cannot be restored. First of the refusals, since none of the others
 //!    would be true of a stream that nothing is known of.
-//! 3. *TtlTooLong*: everything after relies on expiries within the greatest ttl of the clock.
-//! 4. *Expired, FromTheFuture* (L2.4): at the wall clock read inside. Before the marks, so that these speak only of what
-//!    would otherwise live.
+//! 3. *CustodyDisabled, NotApplication*: what is no mail here whatever its instants are. *TtlTooLong*: everything after relies on expiries within the greatest ttl of the clock.
+//! 4. *Expired, FromTheFuture* (L2.4): at the wall clock read inside; of mail, as of its hold instant, the four *Held*
+//!    refusals. Before the marks, so that these speak only of what would otherwise live.
 //! 5. *BeforeMark* (L9.9), 6. *NamespaceWithdrawn* (L6.4), 7. *BelowFloor* (L10.5): what a lost store, a volatile window or
 //!    a removed one may have admitted. Before the windows, which cannot know it. (Another classifier than the recorded one
 //!    sets its mark before all checks, and that stays whatever becomes of the request.)
@@ -25,21 +25,31 @@
 //! 9. *Is it link-local* (L6.1)? Refuses nothing. What is, and finds room, meets the volatile window and the quota in place
 //!    of all that follows, and stages at most a moved horizon. It comes after 2 to 8, which hold for it too: a stream
 //!    that nothing is known of may have admitted it durably before its namespace was registered.
-//! 10. *The window* (L5.3): Replay, Fork, Stale.
-//! 11. *NoSlot, StreamCapacityExceeded* (L10.1 to L10.3): whether the introducer of a new stream may open it. Whether a
+//! 10. *Is it mail in custody* (L10.6)? Where it is not pending, and its window knows it, it is *Redelivered*: before the
+//!     window's own answer, which would be Replay or Stale, and before all that follows, which it has passed when it was
+//!     admitted; it costs nothing and stages nothing. After 2 to 8, which hold for it too.
+//! 11. *The window* (L5.3): Replay, Fork, Stale.
+//! 12. *RelayCustodyFull* (L10.6): new mail, and no place for it, what the same admission drops as spent counted out. After
+//!     the window, since a copy needs no place; before the bounds of streams and quota, since it is the store's own and
+//!     says nothing of the stream.
+//! 13. *NoSlot, StreamCapacityExceeded* (L10.1 to L10.3): whether the introducer of a new stream may open it. Whether a
 //!     stream exists is a look at the table, and the window of one that does not refuses nothing, so that this stands
-//!     before or after 10 alike; here it is, since only a stream without a window is new. The introducer's own bound comes
+//!     before or after 11 alike; here it is, since only a stream without a window is new. The introducer's own bound comes
 //!     before the bound of all, which is not its doing. What the same admission removes counts out of both, and so does
 //!     whatever is spent: where the bound is reached, as many spent streams go as make room. A known stream is charged
 //!     already, and meets none of this, whatever its slot holds by now.
-//! 12. *QuotaExceeded* (L7): after the window, since Replay, Fork and Stale cost nothing, and before anything is staged,
+//! 14. *QuotaExceeded* (L7): after the window, since Replay, Fork and Stale cost nothing, and before anything is staged,
 //!     since what it refuses leaves window and record as they were. A stream that is not opened needs no buckets, so that
-//!     it comes after 11.
-//! 13. *BudgetExhausted* (L9.7): the last that can refuse; what was staged is discarded, and the tables are as they were.
+//!     it comes after 13.
+//! 15. *BudgetExhausted* (L9.7): the last that can refuse; what was staged is discarded, and the tables are as they were.
 //!
 //! An admission then stages its own stream's record, the floor record if it removes spent streams (at most
-//! [`REMOVALS`] of them), and the birth record if the reading advanced it, all in one batch. A check on mail in custody
-//! would come before 10.
+//! [`REMOVALS`] of them), mail's entry in custody, the removal of spent ones, and the birth record if the reading advanced
+//! it, all in one batch.
+//!
+//! **Custody** (L10.6). Entries are durable, what is pending is not. Taking is a transition of its own: the entry must be
+//! there, and no mark of its namespace refuse it; it is removed, and the mail shown once that is durable. See
+//! [`custody`](super::custody).
 //!
 //! **Link-local** (L6). Which namespaces delegate their replay protection, and the marks that changes of that leave, are one
 //! record; volatile windows belong to links that were announced and go with them. What a volatile window admitted is
@@ -48,7 +58,8 @@
 //!
 //! **Spent streams** (L10.5). A stream waits until the greatest ttl + σ that this store ever ran with have passed on the
 //! monotonic clock since its last admission, or since it was loaded. Then it is looked at by the wall clock: σ after the
-//! greatest expiry that it admitted it is spent, and the next admission removes it.
+//! greatest expiry that it admitted it is spent, and the next admission removes it. Where custody is enabled, both instants
+//! are 7 days later for streams of class `Application`.
 //!
 //! **Charges.** They are counted from the streams in memory with every change of them, and each record names whom its
 //! stream is charged to: a removal gives a charge back, a failed batch restores what was, a restart finds what was
@@ -59,7 +70,10 @@
 //! refuses the whole store, since every stream relies on it. A store without a birth record is born when it is first opened.
 
 mod core;
+mod custody;
+mod inbox;
 mod judge;
+mod links;
 mod local;
 #[cfg(test)]
 mod model;
@@ -69,6 +83,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+pub(in crate::layer) use self::inbox::Pending;
 pub use self::{
     record::STREAM_RECORD_MAX,
     shell::{Admission, AdmissionHealth},
@@ -77,6 +92,7 @@ use crate::{
     clock::{DEFAULT_SIGMA_MS, WallMs},
     layer::{
         charging::{Bound, Introducer, Shares},
+        custody::MailRefusal,
         local::{NAMESPACES_MAX, Namespace},
         quota::{Bucket, FILL_MAX, Quotas},
         window::WindowRefusal,
@@ -113,6 +129,10 @@ pub struct AdmissionConfig {
     /// What each stream may bring in, by its class (law L7); none unless set. A bucket takes at most [`FILL_MAX`] to fill,
     /// and a spent stream is kept until the slowest has.
     pub quotas: Quotas,
+    /// Whether mail is taken from an inbox and kept in custody until the application takes it (law L10.6). Streams of class
+    /// `Application` are then spent 7 days later, and a store that has not settled with it takes birth anew: what was
+    /// issued at or before the start that enables it is refused (law L9.9). Off by default.
+    pub custody: bool,
 }
 
 impl Default for AdmissionConfig {
@@ -124,6 +144,7 @@ impl Default for AdmissionConfig {
             shares: Shares::default(),
             birth_mark: true,
             quotas: Quotas::NONE,
+            custody: false,
         }
     }
 }
@@ -190,8 +211,11 @@ pub enum AdmissionOpenError {
 pub enum Carrier {
     /// A link: its slot, or the one that links share which were not announced (see [`Links`](crate::link::Links)).
     Link(LinkId),
-    /// The inbox, from which mail is drained.
-    Inbox,
+    /// The inbox, from which mail is drained: judged as of its hold instant, and kept in custody (law L10.6).
+    Inbox {
+        /// When its carrier took it in, in wall milliseconds.
+        held_at: WallMs,
+    },
     /// This node itself, by signaling out of band.
     Own,
 }
@@ -326,6 +350,9 @@ pub enum BoundaryRefusal {
         /// The bound that is reached.
         bound: Bound,
     },
+    /// It is mail, and is refused as mail (laws L2.4 and L10.6).
+    #[error(transparent)]
+    Mail(#[from] MailRefusal),
     /// Its stream's quota is used up (law L7).
     #[error("the stream {key:?} is over its quota of {bucket:?}: send slower, or in smaller messages")]
     QuotaExceeded {
@@ -360,6 +387,7 @@ impl BoundaryRefusal {
             Self::Window(WindowRefusal::Fork { .. }) => "fork",
             Self::Window(WindowRefusal::Stale { .. }) => "stale",
             Self::StreamCapacityExceeded { .. } => "stream_capacity_exceeded",
+            Self::Mail(refusal) => refusal.label(),
             Self::QuotaExceeded { .. } => "quota_exceeded",
             Self::NoSlot(_) => "no_slot",
             Self::BudgetExhausted(_) => "budget_exhausted",

@@ -14,7 +14,8 @@ use tokio::sync::RwLock;
 
 use super::{
     AdmissionConfig, AdmissionOpenError, BoundaryRefusal, RegistrationError, Request,
-    core::{Accepted, Boundary, Sizes, Staging},
+    core::{Accepted, Boundary, Scans, Sizes, Staging},
+    inbox::Pending,
     local::Unregistered,
 };
 use crate::{
@@ -24,7 +25,7 @@ use crate::{
         window::Verdict,
     },
     link::{LinkGuard, LinkId, Links, NoSlot},
-    message::Class,
+    message::{Class, MAIL_HOLD_MS},
     storage::{
         Key, RecordName, Table,
         birth::{Birth, Reading},
@@ -81,13 +82,13 @@ impl Staging for Stage<'_> {
 /// itself; `admit_one_charge_refusals_total` (by `bound`): new streams refused for their introducer, also counted by
 /// reason; `admit_one_slot_refusals_total`: links that found every slot taken. Gauges `admit_one_receiver_streams`,
 /// `admit_one_link_local_windows`, `admit_one_slots` (by `state`, `taken` or `free`) and `admit_one_pool_streams` (what
-/// slots hold past their floors).
+/// slots hold past their floors), and `admit_one_custody` (mail in custody).
 ///
 /// It is a [`Links`]: given to the lanes' configuration, each connection with lanes has a slot of its own (law L10.3), and
 /// its origin's transactions may be link-local (law L6.2).
 #[derive(Clone)]
 pub struct Admission {
-    member: Member<Boundary>,
+    pub(super) member: Member<Boundary>,
     handing: Arc<Handing>,
     clock: Arc<dyn Clock>,
     config: AdmissionConfig,
@@ -126,6 +127,8 @@ pub struct AdmissionHealth {
     pub link_local_windows: usize,
     /// How many namespaces delegate their replay protection.
     pub delegating: usize,
+    /// How many mails are in custody, records that cannot be restored included (law L10.6).
+    pub custody: usize,
 }
 
 impl Admission {
@@ -164,12 +167,16 @@ impl Admission {
         }
         let receiver = commit.take_scan(Table::Receiver).ok_or(AdmissionOpenError::Taken)?;
         let shared = commit.take_scan(Table::Clock).unwrap_or_default();
-        let restored = Boundary::restore(&config, Guards::default(), &receiver, &shared, clock.monotonic());
+        let custody = commit.take_scan(Table::Custody).unwrap_or_default();
+        let scans = Scans { receiver, clock: shared, custody };
+        let hold = if config.custody { MAIL_HOLD_MS } else { 0 };
+        let restored = Boundary::restore(&config, Guards::default(), &scans, hold, clock.monotonic());
         let (boundary, bad) = match restored {
             Ok(restored) => restored,
             Err(error) => {
                 // Nothing was restored from it, so another attempt may be.
-                commit.give_back_scan(Table::Receiver, receiver);
+                commit.give_back_scan(Table::Receiver, scans.receiver);
+                commit.give_back_scan(Table::Custody, scans.custody);
                 return Err(error);
             }
         };
@@ -257,7 +264,14 @@ impl Admission {
 
     /// Judges a verified transaction. It is decided, and staged, when this returns, so that calling in an order is
     /// admitting in it; the ticket gives the answer once that is durable (law L5.5).
+    ///
+    /// Mail is in custody once it is admitted; [`take`](Self::take) takes it out.
     pub fn admit(&self, request: Request) -> Ticket<Result<Verdict, BoundaryRefusal>> {
+        self.decide(request).0
+    }
+
+    /// The same; and of mail that is accepted, the offer of it, which keeps it pending.
+    pub(super) fn decide(&self, request: Request) -> (Ticket<Result<Verdict, BoundaryRefusal>>, Option<Pending>) {
         let mut answer = None;
         let ticket = self.member.transition(|boundary, stage| {
             // Read under the lock, so that readings come in the order of the decisions made by them.
@@ -269,8 +283,10 @@ impl Admission {
         });
         if let Some((decided, sizes)) = answer {
             count(request.stream.class, decided, sizes);
+            let offer = decided.ok().and_then(|accepted| accepted.offer);
+            return (ticket, offer.map(|offer| Pending::new(self.member.clone(), offer)));
         }
-        ticket
+        (ticket, None)
     }
 
     /// What it was opened with.
@@ -301,6 +317,7 @@ impl Admission {
             birth_settled: settled,
             link_local_windows: sizes.windows,
             delegating,
+            custody: sizes.custody,
         }
     }
 }
@@ -340,7 +357,8 @@ fn count_slots((slots, taken): (usize, usize)) {
     metrics::gauge!("admit_one_slots", "state" => "free").set(slots.saturating_sub(taken) as f64);
 }
 
-fn count(class: Class, decided: Result<Accepted, BoundaryRefusal>, Sizes { streams, pool, windows }: Sizes) {
+fn count(class: Class, decided: Result<Accepted, BoundaryRefusal>, sizes: Sizes) {
+    let Sizes { streams, pool, windows, custody } = sizes;
     match decided {
         Ok(accepted) => {
             let window = if accepted.link_local { "link_local" } else { "durable" };
@@ -348,6 +366,7 @@ fn count(class: Class, decided: Result<Accepted, BoundaryRefusal>, Sizes { strea
                 Verdict::First => "first",
                 Verdict::Advance => "advance",
                 Verdict::Late => "late",
+                Verdict::Redelivered => "redelivered",
             };
             let class = class.label();
             metrics::counter!("admit_one_verdicts_total", "class" => class, "verdict" => verdict, "window" => window)
@@ -355,6 +374,7 @@ fn count(class: Class, decided: Result<Accepted, BoundaryRefusal>, Sizes { strea
             metrics::gauge!("admit_one_receiver_streams").set(streams as f64);
             metrics::gauge!("admit_one_pool_streams").set(f64::from(pool));
             metrics::gauge!("admit_one_link_local_windows").set(windows as f64);
+            metrics::gauge!("admit_one_custody").set(custody as f64);
         }
         Err(refusal) => {
             if let BoundaryRefusal::StreamCapacityExceeded { bound, .. } = &refusal {
@@ -365,6 +385,6 @@ fn count(class: Class, decided: Result<Accepted, BoundaryRefusal>, Sizes { strea
     }
 }
 
-fn count_refusal(refusal: &BoundaryRefusal) {
+pub(super) fn count_refusal(refusal: &BoundaryRefusal) {
     metrics::counter!("admit_one_refusals_total", "reason" => refusal.label()).increment(1);
 }

@@ -21,8 +21,11 @@ use crate::{
 pub(super) struct Stream {
     /// What its durable record will hold.
     pub(super) record: StreamRecord,
-    /// The monotonic reading of its last admission, or of when it was loaded.
-    pub(super) last: Duration,
+    /// The monotonic reading that it waits from: of its last admission, or of when it was loaded, and the time that mail of
+    /// it may be held.
+    last: Duration,
+    /// Its greatest expiry, and the time that mail of it may be held.
+    expiry: WallMs,
     /// What is left of its quota; full where there is none (law L7). In memory only.
     pub(super) buckets: Option<Buckets>,
     /// The newest batch that can undo it; 0 for none.
@@ -32,9 +35,11 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// A stream that was admitted or loaded at `last`.
-    pub(super) fn new(record: StreamRecord, last: Duration, touched: BatchNumber) -> Self {
-        Self { record, last, buckets: None, touched, waited: false }
+    /// A stream that was admitted or loaded at `last`. Mail of it may be held for `hold` milliseconds.
+    pub(super) fn new(record: StreamRecord, last: Duration, hold: u64, touched: BatchNumber) -> Self {
+        let last = last.saturating_add(Duration::from_millis(hold));
+        let expiry = record.expiry.saturating_add(hold);
+        Self { record, last, expiry, buckets: None, touched, waited: false }
     }
 
     /// With what is left of its quota.
@@ -46,9 +51,9 @@ impl Stream {
 /// When a stream is spent.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Spent {
-    /// Its last admission is at or before this monotonic instant.
+    /// It waits from this monotonic instant or earlier.
     pub(super) waited: Option<Duration>,
-    /// Its greatest expiry is at or before this wall instant.
+    /// Its greatest expiry, and the time that mail of it may be held, is at or before this wall instant.
     pub(super) expired: Option<WallMs>,
 }
 
@@ -117,7 +122,7 @@ impl Streams {
             }
         };
         match &before {
-            Some(before) if before.waited => self.waited.remove(&(before.record.expiry, key)),
+            Some(before) if before.waited => self.waited.remove(&(before.expiry, key)),
             Some(before) => self.waiting.remove(&(before.last, key)),
             None => false,
         };
@@ -191,7 +196,7 @@ impl Streams {
             .take_while(move |(last, _)| spent.waited.is_some_and(|waited| *last <= waited))
             .map(|(_, key)| *key)
             .filter(move |key| {
-                let expiry = self.streams.get(key).map(|stream| stream.record.expiry);
+                let expiry = self.streams.get(key).map(|stream| stream.expiry);
                 expiry.is_some_and(|expiry| spent.expired.is_some_and(|expired| expiry <= expired))
             })
     }
@@ -206,7 +211,7 @@ impl Streams {
             self.waiting.remove(&(last, key));
             if let Some(stream) = self.streams.get_mut(&key) {
                 stream.waited = true;
-                self.waited.insert((stream.record.expiry, key));
+                self.waited.insert((stream.expiry, key));
             }
         }
     }

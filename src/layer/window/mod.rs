@@ -54,6 +54,8 @@ pub enum Verdict {
     Advance,
     /// Behind the greatest, in a slot that was empty.
     Late,
+    /// Mail in custody, once more: it was admitted before and never taken. No window says this (law L10.6).
+    Redelivered,
 }
 
 /// Why a window refused a transaction. The window is as it was (law L5.3).

@@ -50,6 +50,7 @@ pub struct CommitConfig {
     pub(super) sender: Budget,
     pub(super) receiver: Budget,
     pub(super) clock_table: Budget,
+    pub(super) custody: Budget,
     pub(super) volatile: bool,
     pub(super) clock: Arc<dyn Clock>,
 }
@@ -61,6 +62,8 @@ impl CommitConfig {
     pub const RECEIVER: Budget = Budget { records: 16_384, bytes: 16_384 * 2_048 };
     /// The default budget of the clock table: 64 records of at most 1 KiB.
     pub const CLOCK: Budget = Budget { records: 64, bytes: 64 * 1_024 };
+    /// The default budget of the custody table: 64 mails, at most 256 bytes each.
+    pub const CUSTODY: Budget = Budget { records: 64, bytes: 64 * 256 };
 
     /// The defaults, for a store that is durable; any other is refused.
     pub fn new() -> Self {
@@ -68,6 +71,7 @@ impl CommitConfig {
             sender: Self::SENDER,
             receiver: Self::RECEIVER,
             clock_table: Self::CLOCK,
+            custody: Self::CUSTODY,
             volatile: false,
             clock: Arc::new(SystemClock::new()),
         }
@@ -86,6 +90,7 @@ impl CommitConfig {
             Table::Sender => self.sender = budget,
             Table::Receiver => self.receiver = budget,
             Table::Clock => self.clock_table = budget,
+            Table::Custody => self.custody = budget,
         }
         self
     }
@@ -102,6 +107,7 @@ impl CommitConfig {
             Table::Sender => self.sender,
             Table::Receiver => self.receiver,
             Table::Clock => self.clock_table,
+            Table::Custody => self.custody,
         }
     }
 }

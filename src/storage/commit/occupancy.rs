@@ -47,6 +47,7 @@ pub(super) struct Occupancy {
     sender: Held,
     receiver: Held,
     clock: Held,
+    custody: Held,
     /// Oldest first.
     log: VecDeque<Change>,
 }
@@ -139,6 +140,7 @@ impl Occupancy {
             Table::Sender => &mut self.sender,
             Table::Receiver => &mut self.receiver,
             Table::Clock => &mut self.clock,
+            Table::Custody => &mut self.custody,
         }
     }
 }

@@ -22,7 +22,7 @@ use super::{
     record::{self, Lease, REMOVED_KEY, StreamName},
 };
 use crate::{
-    message::{GREATEST_TTL_MS, Incarnation},
+    message::{GREATEST_TTL_MS, Incarnation, MAIL_HOLD_MS},
     storage::{RecordName, Table, Write, commit::BatchNumber},
 };
 
@@ -33,6 +33,21 @@ pub const LEASE: u64 = 64;
 /// table that is further over its bound needs it to have room at all.
 pub(super) const RETIRE_MAX: usize = 64;
 
+/// How long something that a stream numbers may be delivered.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Life {
+    /// The time to live, in milliseconds.
+    pub(super) ttl: u64,
+    /// Whether it may be held as mail first.
+    pub(super) mail: bool,
+}
+
+impl Life {
+    const fn ms(self) -> u64 {
+        self.ttl.saturating_add(if self.mail { MAIL_HOLD_MS } else { 0 })
+    }
+}
+
 #[derive(Debug, Clone)]
 struct Stream {
     incarnation: Incarnation,
@@ -41,7 +56,9 @@ struct Stream {
     /// The last sequence that a written lease covers; `None` before the first.
     through: Option<u64>,
     known: Known,
-    /// The greatest time to live reserved for, in milliseconds.
+    /// Whether it ever numbered mail.
+    mail: bool,
+    /// The greatest time to live reserved for, in milliseconds; of mail, with how long it may be held.
     greatest_ttl: u64,
     last_used: Duration,
 }
@@ -80,7 +97,12 @@ impl Plan {
         let retired = self.retired.iter().map(|name| Write { table: Table::Sender, key: key(name), value: None });
         let through = self.stream.through.filter(|_| self.written);
         let lease = through.map(|through| {
-            let lease = Lease { incarnation: self.stream.incarnation, through, known: self.stream.known.clone() };
+            let lease = Lease {
+                incarnation: self.stream.incarnation,
+                through,
+                mail: self.stream.mail,
+                known: self.stream.known.clone(),
+            };
             Write { table: Table::Sender, key: key(&self.name), value: Some(record::encode(&self.name, &lease)) }
         });
         removed.into_iter().chain(retired).chain(lease)
@@ -112,15 +134,16 @@ impl Ledger {
     }
 
     /// Takes in a durable lease. The stream resumes past it (law L8.2). What it signed before is unknown, so it
-    /// counts as used now, for the greatest time to live that any node accepts.
+    /// counts as used now, for the greatest time to live that any node accepts, and as mail if it ever numbered any.
     pub(super) fn load(&mut self, name: StreamName, lease: Lease, now: Clocks) {
-        let Lease { incarnation, through, known } = lease;
+        let Lease { incarnation, through, mail, known } = lease;
         let stream = Stream {
             incarnation,
             next: through.checked_add(1),
             through: Some(through),
             known,
-            greatest_ttl: GREATEST_TTL_MS,
+            mail,
+            greatest_ttl: GREATEST_TTL_MS.saturating_add(if mail { MAIL_HOLD_MS } else { 0 }),
             last_used: now.monotonic,
         };
         self.streams.insert(name, stream);
@@ -137,12 +160,12 @@ impl Ledger {
         self.streams.len()
     }
 
-    /// Decides a reservation of the stream's next sequence, for a transaction that lives `ttl` milliseconds.
+    /// Decides a reservation of the stream's next sequence, for a transaction that lives as `life` says.
     /// `unrestorable` records each take a place of the bound. `random` gives fresh bits.
     pub(super) fn plan(
         &mut self,
         name: StreamName,
-        ttl: u64,
+        life: Life,
         now: Clocks,
         unrestorable: usize,
         random: fn() -> Option<u16>,
@@ -165,7 +188,7 @@ impl Ledger {
             let mut known = stream.known.clone();
             known.note(stream.incarnation, now);
             let drawn = draw(known, now, random)?;
-            stream = Stream { greatest_ttl: stream.greatest_ttl, ..drawn };
+            stream = Stream { greatest_ttl: stream.greatest_ttl, mail: stream.mail, ..drawn };
             (written, retired, removed) = (true, Vec::new(), None);
         }
         let sequence = stream.next.ok_or(LeaseRefused::Exhausted)?;
@@ -174,7 +197,9 @@ impl Ledger {
             written = true;
         }
         stream.next = sequence.checked_add(1);
-        stream.greatest_ttl = stream.greatest_ttl.max(ttl);
+        written |= life.mail && !stream.mail;
+        stream.mail |= life.mail;
+        stream.greatest_ttl = stream.greatest_ttl.max(life.ms());
         stream.last_used = now.monotonic;
         let reservation = Reservation { incarnation: stream.incarnation, sequence };
         Ok(Plan { reservation, name, stream, written, retired, removed })
@@ -274,7 +299,15 @@ impl Ledger {
 fn draw(known: Known, now: Clocks, random: fn() -> Option<u16>) -> Result<Stream, LeaseRefused> {
     let random = random().ok_or(LeaseRefused::NoRandomness)?;
     let incarnation = known.draw(now, random).ok_or(LeaseRefused::ClockOutOfRange { wall: now.wall })?;
-    Ok(Stream { incarnation, next: Some(0), through: None, known, greatest_ttl: 0, last_used: now.monotonic })
+    Ok(Stream {
+        incarnation,
+        next: Some(0),
+        through: None,
+        known,
+        mail: false,
+        greatest_ttl: 0,
+        last_used: now.monotonic,
+    })
 }
 
 /// The later of two next sequences, of which none is past them all.

@@ -16,7 +16,7 @@
 //!
 //! **Retirement.** At the bound of [`SENDER_STREAMS`], a fresh stream takes the room of streams that were idle for the
 //! greatest time to live they were used with and the tolerance (law L8.5); after a restart, for the greatest that any
-//! node accepts. When there are none it is refused. A record that cannot be restored makes its stream unavailable
+//! node accepts. A stream that ever numbered mail waits 7 days longer, and its record says so. When there are none it is refused. A record that cannot be restored makes its stream unavailable
 //! and takes one place of the bound (law L11.2); if it is the record of what was removed, no fresh stream is opened.
 //!
 //! Metric: `admit_one_unavailable_calls_total`, labelled `table`, counts reservations refused for a bad record.
@@ -33,7 +33,10 @@ mod tests;
 use std::{fmt, sync::Arc};
 
 pub use self::{ledger::LEASE, record::SENDER_STREAMS};
-use self::{ledger::Ledger, record::REMOVED_KEY};
+use self::{
+    ledger::{Ledger, Life},
+    record::REMOVED_KEY,
+};
 use crate::{
     clock::{Clock, DEFAULT_SIGMA_MS, WallMs},
     message::{Incarnation, StreamKey},
@@ -175,6 +178,20 @@ impl Leases {
     /// # Errors
     /// In the ticket, [`LeaseRefused`].
     pub fn reserve(&self, stream: &StreamKey, ttl: u64) -> Ticket<Result<Reservation, LeaseRefused>> {
+        self.reserve_for(stream, Life { ttl, mail: false })
+    }
+
+    /// The same for mail, which a store-and-forward inbox may hold for [`MAIL_HOLD_MS`](crate::message::MAIL_HOLD_MS) on
+    /// top of its life: the stream is retired only once that has passed too (law L8.5), since a new incarnation would
+    /// overtake what is held. The stream's record says that it sent mail, so the first such reservation writes it.
+    ///
+    /// # Errors
+    /// In the ticket, [`LeaseRefused`].
+    pub fn reserve_mail(&self, stream: &StreamKey, ttl: u64) -> Ticket<Result<Reservation, LeaseRefused>> {
+        self.reserve_for(stream, Life { ttl, mail: true })
+    }
+
+    fn reserve_for(&self, stream: &StreamKey, life: Life) -> Ticket<Result<Reservation, LeaseRefused>> {
         let name = stream.to_bytes();
         self.member.transition(|ledger, stage| {
             if let Some(record) = stage.unavailable(Table::Sender, &name) {
@@ -182,7 +199,7 @@ impl Leases {
                 return Err(LeaseRefused::Unavailable { record });
             }
             let now = Clocks { wall: self.clock.wall(), monotonic: self.clock.monotonic(), sigma: self.sigma };
-            let plan = ledger.plan(name, ttl, now, stage.unrestorable(), self.random)?;
+            let plan = ledger.plan(name, life, now, stage.unrestorable(), self.random)?;
             for write in plan.writes() {
                 match write.value {
                     None => stage.remove(write.table, write.key),

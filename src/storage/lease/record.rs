@@ -1,6 +1,6 @@
 //! The two records of leases: one a sender stream, and one of the whole store that says what was removed.
 //!
-//! A stream's record, [`RECORD_LEN`] bytes: key 73, incarnation 8, last covered sequence 8, known
+//! A stream's record, [`RECORD_LEN`] bytes: key 73, incarnation 8, last covered sequence 8, whether it sent mail 1, known
 //! incarnations, checksum 16. The store's, [`REMOVED_LEN`] bytes: key 6, known incarnations, checksum 16.
 //! Known incarnations are a count (1) and five places of 8 bytes, greatest first, the unused ones zero. Numbers are
 //! big-endian.
@@ -28,7 +28,7 @@ pub const SENDER_STREAMS: usize = 16_384;
 
 const KNOWN_LEN: usize = 1 + KNOWN_MAX * 8;
 /// The length of a stream's record, in bytes.
-pub(super) const RECORD_LEN: usize = StreamKey::LEN + 8 + 8 + KNOWN_LEN + SEAL_LEN;
+pub(super) const RECORD_LEN: usize = StreamKey::LEN + 8 + 8 + 1 + KNOWN_LEN + SEAL_LEN;
 /// The length of the record of what was removed, in bytes.
 pub(super) const REMOVED_LEN: usize = REMOVED_KEY.len() + KNOWN_LEN + SEAL_LEN;
 const KIND: &str = "admit-one lease record 1";
@@ -45,6 +45,8 @@ pub(super) struct Lease {
     pub(super) incarnation: Incarnation,
     /// The last sequence that the lease covers.
     pub(super) through: u64,
+    /// Whether it ever numbered mail (law L8.5).
+    pub(super) mail: bool,
     pub(super) known: Known,
 }
 
@@ -53,6 +55,7 @@ pub(super) fn encode(stream: &StreamName, lease: &Lease) -> Bytes {
     out.put_slice(stream);
     out.put_u64(lease.incarnation.0);
     out.put_u64(lease.through);
+    out.put_u8(u8::from(lease.mail));
     put_known(&mut out, &lease.known);
     seal(KIND, out)
 }
@@ -66,11 +69,17 @@ pub(super) fn decode(key: &[u8], record: &[u8]) -> Result<(StreamName, Lease), &
     }
     let (incarnation, body) = u64(body)?;
     let (through, body) = u64(body)?;
+    let (&mail, body) = body.split_first().ok_or("it ends early")?;
+    let mail = match mail {
+        0 => false,
+        1 => true,
+        _ => return Err("it does not say whether it sent mail"),
+    };
     let known = known(body)?;
     if known.list().contains(&Incarnation(incarnation)) {
         return Err("its running incarnation is among those set aside");
     }
-    Ok((*stream, Lease { incarnation: Incarnation(incarnation), through, known }))
+    Ok((*stream, Lease { incarnation: Incarnation(incarnation), through, mail, known }))
 }
 
 pub(super) fn encode_removed(removed: &Known) -> Bytes {
@@ -124,11 +133,11 @@ mod tests {
     use super::*;
 
     fn leases() -> impl Strategy<Value = Lease> {
-        (any::<u64>(), any::<u64>(), prop::collection::btree_set(any::<u64>(), 0..=KNOWN_MAX)).prop_map(
-            |(incarnation, through, mut known)| {
+        (any::<u64>(), any::<u64>(), any::<bool>(), prop::collection::btree_set(any::<u64>(), 0..=KNOWN_MAX)).prop_map(
+            |(incarnation, through, mail, mut known)| {
                 known.remove(&incarnation);
                 let known = Known::from_list(known.into_iter().rev().map(Incarnation).collect()).unwrap();
-                Lease { incarnation: Incarnation(incarnation), through, known }
+                Lease { incarnation: Incarnation(incarnation), through, mail, known }
             },
         )
     }

@@ -19,7 +19,10 @@ use crate::{
     clock::BootId,
     identity::KeySigner,
     layer::{
-        boundary::{AdmissionConfig, AdmissionOpenError, BoundaryRefusal, Request, core::Boundary},
+        boundary::{
+            AdmissionConfig, AdmissionOpenError, BoundaryRefusal, Request,
+            core::{Boundary, Scans},
+        },
         charging::{Introducer, Shares},
         window::WindowRefusal,
     },
@@ -122,6 +125,8 @@ pub(super) struct World {
     /// Monotonic time is true time less this.
     boot_started: u64,
     config: AdmissionConfig,
+    /// For how long mail may be held in this run; 0 without custody.
+    hold: u64,
     streams: &'static [StreamKey; 3],
     /// Links and registrations, in worlds that have them.
     local: Option<Locality>,
@@ -162,6 +167,7 @@ impl World {
             boot: 1,
             boot_started: 10_000 - draw.below(50),
             config,
+            hold: 0,
             streams: &STREAMS,
             local: None,
             disk: Disk::default(),
@@ -321,11 +327,12 @@ impl World {
                 Without::Nothing | Without::Habit(_) => None,
             },
         };
-        let scan = self.disk.scan(Table::Receiver);
-        let mut bad: BTreeSet<_> = scan.bad.iter().map(|bad| bad.name).collect();
-        let clock = self.disk.scan(Table::Clock);
+        let [receiver, clock, custody] =
+            [Table::Receiver, Table::Clock, Table::Custody].map(|table| self.disk.scan(table));
+        let mut bad: BTreeSet<_> = receiver.bad.iter().chain(&custody.bad).map(|bad| bad.name).collect();
+        let scans = Scans { receiver, clock, custody };
         let now = self.reading().monotonic;
-        let (mut boundary, more) = Boundary::restore(&self.config, guards, &scan, &clock, now)?;
+        let (mut boundary, more) = Boundary::restore(&self.config, guards, &scans, self.hold, now)?;
         boundary.local.ahead = local::AHEAD;
         bad.extend(more.into_iter().map(|(name, _)| name));
         Ok((boundary, bad))

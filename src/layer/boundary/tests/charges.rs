@@ -23,20 +23,20 @@ fn refused(introducer: Introducer, bound: Bound) -> Answer {
 impl Node {
     /// The first transaction of a new stream.
     async fn opens(&self, origin: u8, carrier: Carrier) -> Answer {
-        self.answer(Request { carrier, ..self.fresh(stream(origin, Class::E2e), 1) }).await
+        let class = if matches!(carrier, Carrier::Inbox { .. }) { Class::Application } else { Class::E2e };
+        self.answer(Request { carrier, ..self.fresh(stream(origin, class), 1) }).await
     }
 }
 
 #[tokio::test]
 async fn l10_2_a_new_stream_is_charged_to_what_brought_it_and_a_known_one_to_nothing_more() {
-    let node = Node::new(small(3)).await;
+    let node = Node::new(AdmissionConfig { custody: true, ..small(3) }).await;
+    let inbox = node.inbox();
     let _guards = [open(&node, 1).unwrap(), open(&node, 2).unwrap()];
-    for (origin, carrier) in
-        [(1, carrier(1)), (2, carrier(1)), (3, Carrier::Inbox), (4, Carrier::Own), (5, Carrier::Own)]
-    {
+    for (origin, carrier) in [(1, carrier(1)), (2, carrier(1)), (3, inbox), (4, Carrier::Own), (5, Carrier::Own)] {
         assert_eq!(node.opens(origin, carrier).await, Ok(Verdict::First));
     }
-    assert_eq!(node.opens(9, Carrier::Inbox).await, refused(Introducer::Inbox, Bound::Share { share: 1 }));
+    assert_eq!(node.opens(9, inbox).await, refused(Introducer::Inbox, Bound::Share { share: 1 }));
     assert_eq!(node.opens(9, Carrier::Own).await, refused(Introducer::Own, Bound::Share { share: 2 }));
     // Slot 0 grows by the whole pool, alone as it is, and no further.
     for origin in 11..=14 {
@@ -50,10 +50,9 @@ async fn l10_2_a_new_stream_is_charged_to_what_brought_it_and_a_known_one_to_not
     }
     assert_eq!(node.opens(9, carrier(2)).await, refused(Introducer::Slot(1), Bound::Pool { floor: 2, pool: 4 }));
     // A stream that is known goes on, whatever brings it now.
-    for carrier in [carrier(1), carrier(2), carrier(7), Carrier::Inbox] {
-        let sequence = 2 + node.admission.health().streams as u64;
-        let request = Request { carrier, ..node.fresh(stream(3, Class::E2e), sequence) };
-        assert!(!matches!(node.answer(request).await, Err(BoundaryRefusal::StreamCapacityExceeded { .. })));
+    for (sequence, carrier) in (2..).zip([carrier(1), carrier(2), carrier(7), inbox]) {
+        let request = Request { carrier, ..node.fresh(stream(3, Class::Application), sequence) };
+        assert_eq!(node.answer(request).await, Ok(Verdict::Advance));
     }
 }
 

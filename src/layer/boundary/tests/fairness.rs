@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::{
     layer::{
-        boundary::core::{Boundary, Staging},
+        boundary::core::{Boundary, Scans, Staging},
         charging::{Bound, Introducer, Shares},
     },
     link::NoSlot,
     message::DEFAULT_TTL_MS,
     storage::{
-        Key, RecordName, Scan, Table,
+        Key, RecordName, Table,
         birth::Reading,
         commit::{BatchNumber, BudgetExhausted},
         guard::Guards,
@@ -65,8 +65,8 @@ struct Receiver {
 impl Receiver {
     fn new(slots: u16, bad: usize) -> Self {
         let config = AdmissionConfig { shares: Shares { slots, ..Shares::default() }, ..AdmissionConfig::default() };
-        let (none, now) = (Scan::default(), Duration::ZERO);
-        let (boundary, _) = Boundary::restore(&config, Guards::default(), &none, &none, now).unwrap();
+        let (none, now) = (Scans::default(), Duration::ZERO);
+        let (boundary, _) = Boundary::restore(&config, Guards::default(), &none, 1, now).unwrap();
         let keys = (0..64).map(|secret| KeySigner::from_secret(&[secret; 32]).unwrap().key()).collect();
         let mut receiver = Self { boundary, config, stage: Landed { batch: 1, bad }, now: 0, keys, fresh: 0 };
         let reading = receiver.reading();
@@ -110,12 +110,16 @@ impl Receiver {
         let answer = self.boundary.admit(&request, &reading, &mut self.stage);
         self.boundary.released(self.stage.batch);
         self.stage.batch += 1;
+        if let (Ok(_), Carrier::Inbox { .. }) = (&answer, carrier) {
+            self.boundary.take(&request, &mut self.stage).unwrap();
+        }
         answer.map(|accepted| accepted.verdict)
     }
 
     fn opens(&mut self, carrier: Carrier) -> Answer {
         let stream = self.mint();
-        self.send(stream, 1, carrier)
+        let class = if matches!(carrier, Carrier::Inbox { .. }) { Class::Application } else { stream.class };
+        self.send(StreamKey { class, ..stream }, 1, carrier)
     }
 
     /// Opens streams until one is refused: how many, and the refusal.
@@ -126,6 +130,11 @@ impl Receiver {
             }
         }
         unreachable!("every introducer has a bound")
+    }
+
+    /// Mail that is held now.
+    fn inbox(&self) -> Carrier {
+        Carrier::Inbox { held_at: START + self.now }
     }
 
     fn link(&mut self, name: u64) -> Result<u16, NoSlot> {
@@ -159,7 +168,8 @@ fn l10_3_introducers_hold_15_616_streams_at_three_successors_and_no_more() {
     }
     assert_eq!(grown.values().sum::<u32>(), 3_328);
     assert!(grown.values().all(|count| [10, 11].contains(count)), "claims are of 11: {grown:?}");
-    assert_eq!(receiver.fill(Carrier::Inbox), (768, over(Introducer::Inbox, Bound::Share { share: 768 })));
+    let inbox = receiver.inbox();
+    assert_eq!(receiver.fill(inbox), (768, over(Introducer::Inbox, Bound::Share { share: 768 })));
     assert_eq!(receiver.fill(Carrier::Own), (1_024, over(Introducer::Own, Bound::Share { share: 1_024 })));
     assert_eq!(receiver.boundary.streams(), 15_616);
     for link in 0..328 {
@@ -173,7 +183,8 @@ fn floors(slots: u16, bad: usize) -> (usize, Vec<BoundaryRefusal>) {
     let mut receiver = Receiver::new(slots, bad);
     receiver.link(0).unwrap();
     assert_eq!(receiver.fill(carrier(0)).0, 32 + 3_328);
-    receiver.fill(Carrier::Inbox);
+    let inbox = receiver.inbox();
+    receiver.fill(inbox);
     receiver.fill(Carrier::Own);
     let mut refused = Vec::new();
     for link in 1..u64::from(slots) {

@@ -3,6 +3,7 @@
 
 mod charges;
 mod checks;
+mod custody;
 mod failure;
 mod fairness;
 mod images;
@@ -63,6 +64,11 @@ impl Node {
     /// What another process finds on what is durable now.
     async fn restart(&self, config: AdmissionConfig) -> Result<Self, AdmissionOpenError> {
         Self::open(FaultStore::holding(self.store.records()), self.clock.clone(), config).await
+    }
+
+    /// Mail that is held now.
+    fn inbox(&self) -> Carrier {
+        Carrier::Inbox { held_at: self.clock.wall() }
     }
 
     fn pass(&self, ms: u64) {

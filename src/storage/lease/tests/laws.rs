@@ -9,7 +9,7 @@ use crate::storage::{
 /// A stream's record as if an earlier process had written it.
 fn durable(number: u64, incarnation: Incarnation, through: u64) -> Records {
     let name = stream(number).to_bytes();
-    let lease = record::Lease { incarnation, through, known: known::Known::default() };
+    let lease = record::Lease { incarnation, through, mail: false, known: known::Known::default() };
     [((Table::Sender, bytes::Bytes::copy_from_slice(&name)), record::encode(&name, &lease))].into()
 }
 

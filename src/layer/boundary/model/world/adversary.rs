@@ -76,8 +76,7 @@ impl World {
             }
         }
         match draw.below(8) {
-            0 => Carrier::Inbox,
-            1 => Carrier::Own,
+            0 | 1 => Carrier::Own,
             _ => Carrier::Link(link(draw)),
         }
     }
