@@ -65,8 +65,6 @@ pub(crate) enum Framed {
 const LENGTH: usize = 4;
 const SUPERSEDED: u8 = 1;
 const ALREADY_OPEN: u8 = 2;
-/// 3 is the control substream's.
-const NO_SLOT: u8 = 4;
 
 impl Hello {
     /// Encoded length in bytes.
@@ -105,13 +103,16 @@ impl Answer {
     /// The kind that accepts a control substream.
     pub(crate) const CONTROL: u8 = 3;
 
+    /// The kind that says that there is no slot.
+    pub(crate) const NO_SLOT: u8 = 4;
+
     pub(crate) fn encode(self) -> [u8; Self::LEN] {
         let (kind, value) = match self {
             Answer::Accepted { credit } => (Self::ACCEPTED, u64::from(credit)),
             Answer::Superseded { greatest } => (SUPERSEDED, greatest),
             Answer::AlreadyOpen => (ALREADY_OPEN, 0),
             Answer::Control => (Self::CONTROL, 0),
-            Answer::NoSlot => (NO_SLOT, 0),
+            Answer::NoSlot => (Self::NO_SLOT, 0),
         };
         let [a, b, c, d, e, f, g, h] = value.to_be_bytes();
         [kind, a, b, c, d, e, f, g, h]
@@ -124,7 +125,7 @@ impl Answer {
             (SUPERSEDED, _) => Ok(Answer::Superseded { greatest: value }),
             (ALREADY_OPEN, Ok(0)) => Ok(Answer::AlreadyOpen),
             (Self::CONTROL, Ok(0)) => Ok(Answer::Control),
-            (NO_SLOT, Ok(0)) => Ok(Answer::NoSlot),
+            (Self::NO_SLOT, Ok(0)) => Ok(Answer::NoSlot),
             _ => Err(BadAnswer { kind, value }),
         }
     }

@@ -202,6 +202,7 @@ impl Open {
                     Some(Ok(Answer::Accepted { credit })) => {
                         return Err(Done::bad_answer(Answer::ACCEPTED, u64::from(credit)));
                     }
+                    Some(Ok(Answer::NoSlot)) => return Err(Done::bad_answer(Answer::NO_SLOT, 0)),
                     Some(Err(bad)) => return Err(Done::bad_answer(bad.kind, bad.value)),
                 }
             }
