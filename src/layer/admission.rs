@@ -161,7 +161,6 @@ impl<F> AdmissionLayerBuilder<F> {
 
 impl<F> AdmissionLayer<F> {
     /// Its five steps, for who has something to put between them: outermost first, to be wrapped in a [`ReportLayer`].
-    #[expect(clippy::type_complexity, reason = "one layer a step, in their order")]
     pub fn into_steps(self) -> (ResolveLayer, VerifyLayer, ForwardLayer<F>, ReassemblyLayer, AdmitLayer) {
         (self.resolve, self.verify, self.forward, self.reassembly, self.admit)
     }

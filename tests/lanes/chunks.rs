@@ -196,12 +196,13 @@ async fn l3_6_other_classes_and_what_is_forwarded_go_on_between_chunks(transport
             }
         }
     };
-    let (own, ()) = tokio::join!(async { in_time(own).await.unwrap() }, reading);
+    let (own, ()) = tokio::join!(async { in_time(in_time(own).await.unwrap()).await }, reading);
+    assert_eq!(own, Ok(()));
     assert_eq!(order.iter().map(|(sequence, _)| *sequence).collect::<Vec<_>>(), [1_000, 2_000, 3_000]);
     let (_, count) = place(&first);
     assert!(order[1].1 < count - 1, "chunks follow what was forwarded");
     assert_eq!(order[2].1, count - 1, "the node's own follows the last chunk");
-    for settlement in [control, forwarded, own, in_time(message).await.unwrap().unwrap()] {
+    for settlement in [control, forwarded, in_time(message).await.unwrap().unwrap()] {
         assert_eq!(in_time(settlement).await, Ok(()));
     }
 }

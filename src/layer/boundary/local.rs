@@ -119,23 +119,31 @@ impl Boundary {
         self.local.windows.retire(link, self.steady.now());
     }
 
-    /// Begins a run that registers `named`: its first reading of the clocks, and the marks of what else was registered.
+    /// Begins a run that registers `named`: what else was registered is withdrawn.
     pub(super) fn begin(
         &mut self,
         named: &[Namespace],
         reading: &Reading,
         stage: &mut impl Staging,
     ) -> Result<(), Unregistered> {
-        let before = self.undo.len();
-        self.read(reading, stage).map_err(Unregistered::Budget)?;
-        let started = self.start(named, reading.wall, stage);
-        started.inspect_err(|_| self.take_back(before, stage))
+        self.change(reading, stage, |registry, mark, dead, guards| registry.started(named, mark, dead, guards))
     }
 
-    fn start(&mut self, named: &[Namespace], wall: WallMs, stage: &mut impl Staging) -> Result<(), Unregistered> {
-        let (mark, dead, guards) = (self.mark_at(wall), self.dead_at(wall), self.tolerance.guards);
-        let next = self.local.registry.started(named, mark, dead, guards).map_err(Unregistered::from)?;
-        self.set_registry(next, stage).map_err(Unregistered::Budget)
+    /// Takes a reading of the clocks, which counts for birth as any other (law L9.9), and changes the registry by it.
+    fn change(
+        &mut self,
+        reading: &Reading,
+        stage: &mut impl Staging,
+        change: impl FnOnce(&Registry, WallMs, WallMs, Guards) -> Result<Registry, TooManyNamespaces>,
+    ) -> Result<(), Unregistered> {
+        let before = self.undo.len();
+        self.read(reading, stage).map_err(Unregistered::Budget)?;
+        let (mark, dead, guards) = (self.mark_at(reading.wall), self.dead_at(reading.wall), self.tolerance.guards);
+        let changed = match change(&self.local.registry, mark, dead, guards) {
+            Ok(next) => self.set_registry(next, stage).map_err(Unregistered::Budget),
+            Err(error) => Err(error.into()),
+        };
+        changed.inspect_err(|_| self.take_back(before, stage))
     }
 
     /// The namespaces that are registered.
@@ -157,23 +165,20 @@ impl Boundary {
     pub(super) fn register(
         &mut self,
         namespace: Namespace,
-        wall: WallMs,
+        reading: &Reading,
         stage: &mut impl Staging,
     ) -> Result<(), Unregistered> {
-        let (mark, dead, guards) = (self.mark_at(wall), self.dead_at(wall), self.tolerance.guards);
-        let next = self.local.registry.registered(namespace, mark, dead, guards).map_err(Unregistered::from)?;
-        self.set_registry(next, stage).map_err(Unregistered::Budget)
+        self.change(reading, stage, |registry, mark, dead, guards| registry.registered(namespace, mark, dead, guards))
     }
 
     /// Withdraws a namespace, if it is registered.
     pub(super) fn withdraw(
         &mut self,
         namespace: &Namespace,
-        wall: WallMs,
+        reading: &Reading,
         stage: &mut impl Staging,
     ) -> Result<(), Unregistered> {
-        let next = self.local.registry.withdrawn(namespace, self.mark_at(wall), self.tolerance.guards);
-        self.set_registry(next, stage).map_err(Unregistered::Budget)
+        self.change(reading, stage, |registry, mark, _, guards| Ok(registry.withdrawn(namespace, mark, guards)))
     }
 
     /// Notes the classifier that read a request. Another one than before sets a mark.

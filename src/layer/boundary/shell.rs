@@ -200,7 +200,7 @@ impl Admission {
     /// # Errors
     /// [`RegistrationError`]; nothing changed.
     pub async fn register(&self, namespace: Namespace) -> Result<(), RegistrationError> {
-        self.change(|boundary, reading, stage| boundary.register(namespace, reading.wall, stage)).await
+        self.change(|boundary, reading, stage| boundary.register(namespace, reading, stage)).await
     }
 
     /// Ends a namespace's registration, and returns once that is durable and no handler is being called that does not know
@@ -212,7 +212,7 @@ impl Admission {
     /// # Errors
     /// [`RegistrationError`]; it is still registered, though some of its transactions may have been dropped.
     pub async fn withdraw(&self, namespace: Namespace) -> Result<(), RegistrationError> {
-        self.change(|boundary, reading, stage| boundary.withdraw(&namespace, reading.wall, stage)).await?;
+        self.change(|boundary, reading, stage| boundary.withdraw(&namespace, reading, stage)).await?;
         // Whoever holds it shared may have looked before the mark was there.
         drop(self.handing.gate.write().await);
         Ok(())

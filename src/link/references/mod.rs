@@ -57,6 +57,8 @@ mod receiver;
 mod sender;
 
 #[cfg(test)]
+mod model;
+#[cfg(test)]
 mod tests;
 
 use std::time::Duration;

@@ -219,3 +219,26 @@ fn l2_8_an_original_ends_with_its_data_and_no_prefix_of_one_is_read() {
     let longer = Bytes::from([&bytes[..], &[0]].concat());
     assert_eq!(Transaction::decode_self_contained(longer), Err(DecodeError::TrailingBytes { count: 1 }));
 }
+
+#[test]
+fn l2_8_what_is_checked_before_a_sequence_is_taken_is_what_cutting_refuses() {
+    let overhead = Content::FIXED_LEN + Proof::MAX_LEN + 4;
+    assert_eq!(original(inline(), vec![2; 9]).encoded_len(), overhead + 9);
+    assert_eq!(check_cut(MESSAGE_LIMIT - overhead, 1, FRAME_LIMIT), Ok(()));
+    let too_large = CutError::MessageTooLarge { length: MESSAGE_LIMIT + 1 };
+    assert_eq!(check_cut(MESSAGE_LIMIT - overhead + 1, 1, FRAME_LIMIT), Err(too_large));
+    assert_eq!(check_cut(9, 10, FRAME_LIMIT), Err(CutError::HeadPastData { head: 10, data: 9 }));
+    let room = Payload::OVERHEAD + CHUNK_FIELDS;
+    assert_eq!(check_cut(9, 5, room + 5), Err(CutError::HeadFillsFrame { head: 5, frame_limit: room + 5 }));
+    assert_eq!(check_cut(9, 5, room + 6), Ok(()));
+}
+
+#[test]
+fn l2_8_chunks_do_not_keep_the_originals_data() {
+    let data = Bytes::from(vec![2; 100_000]);
+    let whole = original(inline(), data.clone());
+    let chunks = cut_at(&whole, 1, FRAME_LIMIT).unwrap();
+    drop(whole);
+    assert!(data.is_unique(), "the encoding is all that is held of it");
+    assert!(chunks.len() > 1);
+}

@@ -406,3 +406,20 @@ async fn l6_4_a_withdrawal_ends_only_once_no_handler_is_being_called_that_looked
     let dropped = node.admission.hand_over(&request, marks, || unreachable!("it was withdrawn")).await;
     assert!(matches!(dropped, Err(BoundaryRefusal::NamespaceWithdrawn { .. })));
 }
+
+#[tokio::test]
+async fn l9_9_a_reading_made_for_a_registration_raises_birth_durably() {
+    for register in [true, false] {
+        let node = delegating(&["chat"]).await;
+        let before = node.admission.health().birth_mark;
+        node.clock.step_wall_to(START + 500_000);
+        match register {
+            true => node.admission.register(name("other")).await.unwrap(),
+            // Even where there is nothing to withdraw.
+            false => node.admission.withdraw(name("other")).await.unwrap(),
+        }
+        node.clock.step_wall_to(START + 100);
+        let mark = node.start_again(&["chat"]).await.admission.health().birth_mark;
+        assert_eq!((before, mark), (Some(START + MARK), Some(START + 500_000 - 1)));
+    }
+}

@@ -96,11 +96,11 @@ impl World {
             0 => self.open_link(namespace),
             1 => {
                 let name = name(namespace);
-                self.transition(|boundary, reading, stage| boundary.register(name, reading.wall, stage)).1.unwrap();
+                self.transition(|boundary, reading, stage| boundary.register(name, reading, stage)).1.unwrap();
             }
             2 if self.draw.one_in(2) => {
                 let name = name(namespace);
-                self.transition(|boundary, reading, stage| boundary.withdraw(&name, reading.wall, stage)).1.unwrap();
+                self.transition(|boundary, reading, stage| boundary.withdraw(&name, reading, stage)).1.unwrap();
                 self.process.as_mut().unwrap().gathering.ended[namespace] = true;
             }
             _ => {
