@@ -27,8 +27,10 @@ pub(in crate::layer) struct Offer {
 }
 
 /// All mail in custody, and which of it is pending. See the room's docs.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(in crate::layer) struct Custody {
+    /// How many there are at most, records that cannot be restored included.
+    pub(in crate::layer) places: usize,
     entries: BTreeMap<TransactionDigest, Entry>,
     /// Records that cannot be restored: each takes a place.
     damaged: usize,
@@ -39,7 +41,8 @@ pub(in crate::layer) struct Custody {
 impl Custody {
     /// With as many records that cannot be restored.
     pub(in crate::layer) fn new(damaged: usize) -> Self {
-        Self { damaged, ..Self::default() }
+        let (entries, pending) = (BTreeMap::new(), HashMap::new());
+        Self { places: CUSTODY_MAX, entries, damaged, pending, offers: 0 }
     }
 
     /// One more record that cannot be restored.
@@ -54,7 +57,7 @@ impl Custody {
 
     /// Whether there is a place for one more, once `leaving` have left.
     pub(in crate::layer) fn has_room(&self, leaving: usize) -> bool {
-        self.held().saturating_sub(leaving) < CUSTODY_MAX
+        self.held().saturating_sub(leaving) < self.places
     }
 
     pub(in crate::layer) fn get(&self, digest: &TransactionDigest) -> Option<&Entry> {
@@ -92,6 +95,11 @@ impl Custody {
         if self.pending.get(&offer.digest) == Some(&offer.number) {
             self.pending.remove(&offer.digest);
         }
+    }
+
+    #[cfg(test)]
+    pub(in crate::layer) const fn damaged(&self) -> usize {
+        self.damaged
     }
 
     #[cfg(test)]

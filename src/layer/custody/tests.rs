@@ -50,7 +50,7 @@ fn l2_4_no_hold_instant_lengthens_a_life_past_its_expiry_and_the_bound() {
 
 #[test]
 fn l10_6_an_older_offer_ends_no_newer_one() {
-    let mut custody = Custody::default();
+    let mut custody = Custody::new(0);
     let first = custody.offer(digest(1));
     let second = custody.offer(digest(1));
     custody.end(first);

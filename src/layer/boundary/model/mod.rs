@@ -26,6 +26,11 @@
 //!
 //! - **No second dispatch by one link**, whatever the namespace promises (law L6.2).
 //!
+//! Worlds *with mail* run with custody and without, of two places. Carriers name any hold instant; what is accepted is
+//! offered once it is durable, and the application takes it or drops it. What is dispatched is what a durable take gave. Two
+//! more things hold: **no mail is offered twice at once**, and custody has no more than its places. A floor may refuse
+//! mail that lives where a run without custody removed its stream.
+//!
 //! # What is not to be had
 //! Across the loss of a store (law L9.9), a second dispatch is excused only if both hold. Let `first` be the offset of
 //! the wall clock against true time when the first store admitted it, and *behind* mean an offset of less than
@@ -71,6 +76,8 @@ enum Fault {
     OutOfReach,
     /// A link's volatile windows admitted a digest twice.
     TwiceOnOneLink,
+    /// The same mail was offered while it was pending.
+    OfferedTwice,
 }
 
 /// What surrounds the boundary and keeps it safe.

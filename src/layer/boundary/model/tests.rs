@@ -30,6 +30,43 @@ fn local_world(seed: u64, without: Without, compare: bool) -> (Tally, Result<(),
     (world.tally, result)
 }
 
+fn mail_world(seed: u64, without: Without, compare: bool) -> (Tally, Result<(), Fault>) {
+    let mut world = World::mail(seed, without);
+    world.compare = compare;
+    let result = world.run(STEPS);
+    (world.tally, result)
+}
+
+#[test]
+fn l10_6_mail_is_dispatched_once_in_any_world() {
+    let worlds = worlds() / 2;
+    let mut total = Tally::default();
+    for seed in 1..=worlds {
+        let (tally, result) = mail_world(seed, Without::Nothing, true);
+        assert_eq!(result, Ok(()), "world {seed} with mail, at step {}", tally.steps);
+        total.add(&tally);
+    }
+    println!("{total:?}");
+    for happened in [total.redelivered, total.taken, total.lost, total.undone, total.removed] {
+        assert!(happened > worlds / 200, "{total:?}");
+    }
+    for reason in [
+        "relay_custody_full",
+        "custody_disabled",
+        "held_before_issue",
+        "held_after_expiry",
+        "held_in_the_future",
+        "held_too_long",
+        "not_in_custody",
+        "before_mark",
+        "below_floor",
+        "replay",
+        "stale",
+    ] {
+        assert!(total.refused.get(reason).is_some_and(|count| *count > worlds / 200), "{reason}: {total:?}");
+    }
+}
+
 /// Runs one of two parts of the local worlds, half as many.
 fn local_part(part: u64) {
     let worlds = worlds() / 2;
@@ -148,6 +185,21 @@ needed! { in local_world:
     l6_4_without_a_mark_another_classifier_reopens_replay: Without::Guard(Guard::ClassifierMark), 148, TwiceInOneStore;
     l6_4_without_a_look_at_handing_over_what_waited_outlives_the_promise:
         Without::Guard(Guard::HandOver), 20, TwiceInOneStore;
+}
+
+needed! { in mail_world:
+    l2_4_without_a_bound_on_the_hold_instant_mail_lives_for_ever: Without::Guard(Guard::HeldInLife), 1, TwiceAcrossLoss;
+    l2_4_without_a_bound_on_how_long_it_is_held_mail_lives_for_ever:
+        Without::Guard(Guard::HeldTooLong), 1, FloorTooHigh;
+    l10_5_without_waiting_for_mail_a_removal_refuses_what_lives: Without::Guard(Guard::MailOutlives), 1, FloorTooHigh;
+    l9_9_without_a_longer_settling_mail_outlives_it: Without::Guard(Guard::MailBirth), 1, TwiceAcrossLoss;
+    l10_6_without_the_window_torn_custody_is_shown_twice: Without::Guard(Guard::CustodyWindow), 1, TwiceInOneStore;
+    l10_6_without_leaving_custody_what_a_link_brought_is_shown_twice:
+        Without::Guard(Guard::CustodyLeft), 1, TwiceInOneStore;
+    l10_6_without_pending_mail_is_offered_twice: Without::Guard(Guard::Pending), 1, OfferedTwice;
+    l10_6_without_a_durable_take_a_crash_brings_mail_back: Without::Guard(Guard::TakeStaged), 1, TwiceInOneStore;
+    l10_6_shown_before_the_take_is_durable_mail_comes_back:
+        Without::Habit(Habit::DispatchAfterDurable), 1, TwiceInOneStore;
 }
 
 needed! { in world:

@@ -2,6 +2,7 @@
 
 mod adversary;
 mod local;
+mod mail;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -9,7 +10,10 @@ use std::{
     time::Duration,
 };
 
-use self::local::{Locality, Registration};
+use self::{
+    local::{Locality, Registration},
+    mail::Post,
+};
 use super::{
     Fault, Habit, Without,
     disk::{Disk, Draw, Gathering, ModelStage},
@@ -24,7 +28,8 @@ use crate::{
             core::{Boundary, Scans},
         },
         charging::{Introducer, Shares},
-        window::WindowRefusal,
+        custody::Offer,
+        window::{Verdict, WindowRefusal},
     },
     message::{Class, Incarnation, NetworkId, StreamKey, TransactionDigest},
     storage::{
@@ -56,6 +61,10 @@ struct Sender {
 struct Admitted {
     request: Request,
     link_local: bool,
+    /// It is mail, and offered.
+    offer: Option<Offer>,
+    /// It is mail, and taken.
+    taken: bool,
     real: u64,
     offset: i64,
     noticed: Option<i64>,
@@ -81,6 +90,8 @@ struct Process {
     gathering: Gathering<Admitted>,
     /// What may be handed over, in a world where that takes a while.
     ready: Vec<Admitted>,
+    /// Mail that the application may take.
+    offered: Vec<Admitted>,
 }
 
 /// What a world has been through, for the figures.
@@ -95,6 +106,8 @@ pub(super) struct Tally {
     pub(super) undone: u64,
     pub(super) link_local: u64,
     pub(super) delegated: u64,
+    pub(super) redelivered: u64,
+    pub(super) taken: u64,
     pub(super) refused: BTreeMap<&'static str, u64>,
 }
 
@@ -109,6 +122,8 @@ impl Tally {
         self.undone += other.undone;
         self.link_local += other.link_local;
         self.delegated += other.delegated;
+        self.redelivered += other.redelivered;
+        self.taken += other.taken;
         for (reason, count) in &other.refused {
             *self.refused.entry(reason).or_default() += count;
         }
@@ -130,6 +145,8 @@ pub(super) struct World {
     streams: &'static [StreamKey; 3],
     /// Links and registrations, in worlds that have them.
     local: Option<Locality>,
+    /// Mail, in worlds that have it.
+    post: Option<Post>,
     disk: Disk,
     process: Option<Process>,
     /// Stores are numbered; a loss begins the next.
@@ -170,6 +187,7 @@ impl World {
             hold: 0,
             streams: &STREAMS,
             local: None,
+            post: None,
             disk: Disk::default(),
             process: None,
             store: 0,
@@ -218,6 +236,9 @@ impl World {
         }
         if self.local.is_some() && self.draw.one_in(3) {
             return self.step_local();
+        }
+        if self.post.is_some() && self.draw.one_in(4) {
+            return self.step_mail();
         }
         if self.weather.removals_meet_trouble && self.removal_on_its_way() && self.draw.one_in(3) {
             let action = *self.draw.pick(&[Action::Flush, Action::Fail, Action::Crash]).unwrap();
@@ -268,7 +289,11 @@ impl World {
             }
             Action::Damage => {
                 self.crash();
-                let table = if self.draw.one_in(8) { Table::Clock } else { Table::Receiver };
+                let table = match self.draw.one_in(8) {
+                    true => Table::Clock,
+                    false if self.post.is_some() && self.draw.one_in(2) => Table::Custody,
+                    false => Table::Receiver,
+                };
                 self.disk.damage(table, &mut self.draw);
             }
         }
@@ -299,6 +324,7 @@ impl World {
             self.config.sigma = self.config.sigma.max(self.greatest_sigma);
         }
         self.greatest_sigma = self.greatest_sigma.max(self.config.sigma);
+        self.start_mail();
         let (boundary, bad) = match self.restore() {
             Ok(restored) => restored,
             Err(AdmissionOpenError::Damaged { .. }) => {
@@ -313,8 +339,10 @@ impl World {
             }
             Err(error) => unreachable!("{error}"),
         };
-        let (found, ready) = (shared(&boundary), Vec::new());
-        self.process = Some(Process { boundary, bad, found, flying: None, gathering: Gathering::new(1), ready });
+        let (found, ready, offered) = (shared(&boundary), Vec::new(), Vec::new());
+        let gathering = Gathering::new(1);
+        self.process = Some(Process { boundary, bad, found, flying: None, gathering, ready, offered });
+        self.started_mail();
         let named = self.start_local();
         self.transition(|boundary, reading, stage| boundary.begin(&named, reading, stage)).1.unwrap();
         self.check()
@@ -353,7 +381,7 @@ impl World {
         let mut stage = ModelStage { number, unreleased, bad: &process.bad, staged: Vec::new() };
         let result = transition(&mut process.boundary, &reading, &mut stage);
         let staged = stage.staged;
-        for ((_, key), _) in staged.iter().filter(|(_, value)| value.is_none()) {
+        for ((_, key), _) in staged.iter().filter(|((table, _), value)| *table == Table::Receiver && value.is_none()) {
             self.tally.removed += 1;
             let place = self.streams.iter().position(|stream| stream.to_bytes()[..] == key[..]).unwrap();
             self.ahead[place].1 = true;
@@ -371,6 +399,7 @@ impl World {
         let mut request = Request { carrier: self.carrier(), ..request };
         self.tally.presented += 1;
         self.carry(&mut request);
+        self.post(&mut request);
         let all = self.mark_of_all();
         let (reading, decided) = self.transition(|boundary, reading, stage| boundary.admit(&request, reading, stage));
         if self.mark_of_all() != all {
@@ -381,9 +410,12 @@ impl World {
         let of_class = self.streams.iter().zip(&self.ahead).filter(|(stream, _)| stream.class == request.stream.class);
         let raised_ahead = of_class.filter(|(_, (_, removed))| *removed).map(|(_, (expiry, _))| *expiry).max();
         let raised_ahead = raised_ahead.unwrap_or(0);
+        let floor_excused = self.floor_excused(&request);
         let process = self.process.as_mut().unwrap();
         match decided {
             Ok(accepted) => {
+                let redelivered = accepted.verdict == Verdict::Redelivered;
+                self.tally.redelivered += u64::from(redelivered);
                 if self.offset > 0 && !accepted.link_local {
                     let place = self.streams.iter().position(|stream| *stream == request.stream).unwrap();
                     self.ahead[place].0 = self.ahead[place].0.max(request.expires_at());
@@ -392,26 +424,31 @@ impl World {
                 let admitted = Admitted {
                     request,
                     link_local: accepted.link_local,
+                    offer: accepted.offer,
+                    taken: false,
                     real: self.real,
                     offset: self.offset,
                     noticed: self.noticed.max(pending).max(process.gathering.noticed),
                     sigma: process.boundary.birth().map_or(0, Birth::greatest_sigma),
                 };
                 self.tally.link_local += u64::from(admitted.link_local);
+                self.check_offer(&admitted)?;
+                let process = self.process.as_mut().unwrap();
                 match &mut process.flying {
                     // It staged something, or what it saw gathers.
-                    _ if !admitted.link_local || !process.gathering.writes.is_empty() => {
+                    _ if !(admitted.link_local || redelivered) || !process.gathering.writes.is_empty() => {
                         process.gathering.admitted.push(admitted);
                     }
                     Some(flying) => flying.admitted.push(admitted),
+                    None if redelivered => process.offered.push(admitted),
                     None => process.ready.push(admitted),
                 }
-                if at_once {
+                if at_once && admitted.offer.is_none() {
                     return self.dispatch(admitted);
                 }
             }
             Err(BoundaryRefusal::BelowFloor { floor })
-                if floor > self.greatest_wall || (self.offset >= 0 && floor > raised_ahead) =>
+                if !floor_excused && (floor > self.greatest_wall || (self.offset >= 0 && floor > raised_ahead)) =>
             {
                 return Err(Fault::FloorTooHigh);
             }
@@ -422,9 +459,11 @@ impl World {
             }
             Err(refusal) => *self.tally.refused.entry(refusal.label()).or_default() += 1,
         }
-        if process.boundary.streams() + process.bad.len() > self.config.streams {
+        let process = self.process.as_ref().unwrap();
+        if process.boundary.streams() + process.bad.len() - process.boundary.custody.damaged() > self.config.streams {
             return Err(Fault::OverBound);
         }
+        self.check_custody()?;
         self.check_shares()
     }
 
@@ -442,9 +481,13 @@ impl World {
         self.end(landed.ended);
         if self.local.is_some() {
             self.process.as_mut().unwrap().ready.extend(landed.admitted);
-        } else if self.keeps(Habit::DispatchAfterDurable) {
+        } else {
             for admitted in landed.admitted {
-                self.dispatch(admitted)?;
+                match admitted.offer.is_some() && !admitted.taken {
+                    true => self.process.as_mut().unwrap().offered.push(admitted),
+                    false if self.keeps(Habit::DispatchAfterDurable) => self.dispatch(admitted)?,
+                    false => {}
+                }
             }
         }
         self.check()
@@ -454,14 +497,14 @@ impl World {
     fn fail(&mut self) -> Result<(), Fault> {
         let undo = self.keeps(Habit::UndoOnFailure);
         let process = self.process.as_mut().unwrap();
-        if process.flying.take().is_none() {
-            return Ok(());
-        }
+        let Some(failed) = process.flying.take() else { return Ok(()) };
         self.tally.undone += 1;
-        process.gathering = Gathering::new(process.gathering.number + 1);
+        let next = Gathering::new(process.gathering.number + 1);
+        let on_top = std::mem::replace(&mut process.gathering, next);
         if undo {
             process.boundary.undo();
         }
+        process.end_offers(failed.admitted.into_iter().chain(on_top.admitted));
         self.check()
     }
 
@@ -503,6 +546,7 @@ impl World {
         self.lost_at = self.real;
         self.noticed = None;
         self.end([true; 2]);
+        self.lose_mail();
         self.before_loss.clone_from(&self.recent);
     }
 

@@ -17,7 +17,7 @@ use crate::{
 pub(super) const AHEAD: u64 = 8;
 
 /// Two streams of class Application, and one of another.
-static LOCAL_STREAMS: LazyLock<[StreamKey; 3]> = LazyLock::new(|| {
+pub(super) static LOCAL_STREAMS: LazyLock<[StreamKey; 3]> = LazyLock::new(|| {
     let [one, two, other] = *STREAMS;
     [StreamKey { class: Class::Application, ..one }, StreamKey { class: Class::Application, ..two }, other]
 });
