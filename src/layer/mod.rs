@@ -5,6 +5,8 @@
 //!                                                       └───── for this one → reassembly → admit → Admitted → the handler
 //! ```
 //!
+//! Mail, which comes by no link, goes through [`inbox`] into the same boundary.
+//!
 //! [`AdmissionLayer`] is the whole way, a `tower::Layer` around a handler `Service<Admitted>`; each step is a layer of
 //! its own, and what a step passes on can only be made by that step. Everything that must keep an order is done
 //! inside `call`: whoever calls the service in arrival order, and keeps the futures in flight, gets admissions,

@@ -3,9 +3,9 @@
 //!
 //! **State** (`core::Boundary`, pure): the window of every stream, with the greatest expiry and instant of what it
 //! admitted, and whom it is charged to (see [`charging`](super::charging)); which link has which slot, and its volatile
-//! windows (law L6.2); the registered namespaces (law L6.4); the birth record (law L9.9); the floors of removed streams
-//! (law L10.5); and how to undo what is not durable yet. The set of records that cannot be restored belongs to group
-//! commit.
+//! windows (law L6.2); the registered namespaces (law L6.4); mail in custody (law L10.6); the birth record (law L9.9); the
+//! floors of removed streams (law L10.5); and how to undo what is not durable yet. The set of records that cannot be
+//! restored belongs to group commit.
 //!
 //! **Transition**: `Boundary::admit` takes a [`Request`], the clocks' reading made under the lock, and a stage for
 //! writes. Its checks, in their order, and why it is that one:

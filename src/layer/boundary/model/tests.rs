@@ -188,7 +188,7 @@ needed! { in local_world:
 }
 
 needed! { in mail_world:
-    l2_4_without_a_bound_on_the_hold_instant_mail_lives_for_ever: Without::Guard(Guard::HeldInLife), 1, TwiceAcrossLoss;
+    l2_4_without_a_bound_on_the_hold_instant_mail_lives_for_ever: Without::Guard(Guard::HeldInLife), 1, FloorTooHigh;
     l2_4_without_a_bound_on_how_long_it_is_held_mail_lives_for_ever:
         Without::Guard(Guard::HeldTooLong), 1, FloorTooHigh;
     l10_5_without_waiting_for_mail_a_removal_refuses_what_lives: Without::Guard(Guard::MailOutlives), 1, FloorTooHigh;

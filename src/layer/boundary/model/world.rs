@@ -484,7 +484,10 @@ impl World {
         } else {
             for admitted in landed.admitted {
                 match admitted.offer.is_some() && !admitted.taken {
-                    true => self.process.as_mut().unwrap().offered.push(admitted),
+                    true => {
+                        self.process.as_mut().unwrap().offered.push(admitted);
+                        self.remember(admitted.request);
+                    }
                     false if self.keeps(Habit::DispatchAfterDurable) => self.dispatch(admitted)?,
                     false => {}
                 }
@@ -512,6 +515,9 @@ impl World {
     fn crash(&mut self) {
         let Some(process) = self.process.take() else { return };
         let Some(flying) = process.flying else { return };
+        for admitted in flying.admitted.iter().filter(|admitted| admitted.offer.is_some()) {
+            self.remember(admitted.request);
+        }
         match self.draw.below(3) {
             0 => return,
             1 => self.disk.land(flying.writes),
@@ -573,13 +579,17 @@ impl World {
             self.tally.excused += 1;
         }
         dispatches.push(Dispatch { store: self.store, real: admitted.real, offset: admitted.offset, registration });
-        // What was dispatched lately is presented most.
+        self.remember(admitted.request);
+        Ok(())
+    }
+
+    /// What was dispatched lately is presented most.
+    fn remember(&mut self, request: Request) {
         let place = self.draw.below(10) as usize;
         match self.recent.get_mut(place) {
-            Some(recent) => *recent = admitted.request,
-            None => self.recent.push(admitted.request),
+            Some(recent) => *recent = request,
+            None => self.recent.push(request),
         }
-        Ok(())
     }
 
     /// No share is passed, except by what a restart found: of a torn batch, a new stream may have landed and the removal

@@ -10,6 +10,7 @@ mod images;
 mod local;
 mod quota;
 mod restore;
+mod retired;
 mod spent;
 
 use std::{sync::Arc, time::Duration};

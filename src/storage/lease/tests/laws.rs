@@ -292,3 +292,54 @@ async fn l8_4_no_random_bits_and_a_clock_out_of_range_fail_closed() {
     assert_eq!(node.reserve(&stream(1)).await, Err(LeaseRefused::ClockOutOfRange { wall: 1 << 48 }));
     assert_eq!(node.leases.streams(), 0);
 }
+
+/// The same of class Application.
+fn application(number: u64) -> StreamKey {
+    StreamKey { class: crate::message::Class::Application, ..stream(number) }
+}
+
+#[tokio::test]
+async fn l8_5_a_stream_that_sent_mail_is_retired_7_days_later_across_restarts_and_no_other_is() {
+    let hold = crate::message::MAIL_HOLD_MS;
+    let full = Err(LeaseRefused::StreamCapacityExceeded { bound: 1 });
+    let node = Node::start(Records::new(), Arc::new(ManualClock::new(START)), 1).await;
+    let first = node.reserve(&application(1)).await.unwrap();
+    let begun = node.store.begun();
+    let mail = node.leases.reserve_mail(&application(1), TTL).await.unwrap().unwrap();
+    assert_eq!((mail.incarnation, mail.sequence), (first.incarnation, 1));
+    assert_eq!(node.store.begun(), begun + 1, "its record says so, durably, before anything is signed");
+    node.leases.reserve_mail(&application(1), TTL).await.unwrap().unwrap();
+    node.reserve(&application(1)).await.unwrap();
+    assert_eq!(node.store.begun(), begun + 1, "once");
+    node.advance(TTL + TOLERANCE + hold - 1);
+    assert_eq!(node.reserve(&application(2)).await, full, "one millisecond too early");
+    let records = node.store.records();
+    node.advance(1);
+    assert!(node.reserve(&application(2)).await.is_ok());
+
+    // After a restart it counts as used now, for the greatest time to live of any node.
+    let node = Node::start(records, node.clock, 1).await;
+    node.advance(crate::message::GREATEST_TTL_MS + TOLERANCE + hold - 1);
+    assert_eq!(node.reserve(&application(2)).await, full);
+    node.advance(1);
+    assert!(node.reserve(&application(2)).await.is_ok());
+    // The fresh one sent none.
+    node.advance(TTL + TOLERANCE);
+    assert!(node.reserve(&application(3)).await.is_ok());
+}
+
+#[tokio::test]
+async fn l8_5_a_failed_batch_that_was_to_say_that_a_stream_sent_mail_leaves_it_to_the_next() {
+    let node = Node::start(Records::new(), Arc::new(ManualClock::new(START)), 1).await;
+    node.reserve(&application(1)).await.unwrap();
+    node.store.fail_at(node.store.begun() + 1, Fault::Io);
+    assert!(node.leases.reserve_mail(&application(1), TTL).await.is_err());
+    let begun = node.store.begun();
+    node.leases.reserve_mail(&application(1), TTL).await.unwrap().unwrap();
+    assert_eq!(node.store.begun(), begun + 1);
+    let node = node.restart().await;
+    node.leases.reserve_mail(&application(1), TTL).await.unwrap().unwrap();
+    assert_eq!(node.store.begun(), 1, "its lease is outrun, as after every restart");
+    node.leases.reserve_mail(&application(1), TTL).await.unwrap().unwrap();
+    assert_eq!(node.store.begun(), 1, "it is known to have sent mail");
+}
