@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use admit_one::{
     clock::{Clock, ManualClock},
-    identity::{Did, KeySigner, Proof, Signer, Slot},
+    identity::{Did, KeySigner, Proof, Slot},
     layer::{
         AdmissionLayer, Refusal,
         boundary::{Admission, AdmissionConfig},

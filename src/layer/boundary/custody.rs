@@ -89,7 +89,12 @@ impl Boundary {
     }
 
     /// What the admission of a request changes of custody.
-    pub(super) fn custody_change(&self, request: &Request, wall: WallMs) -> Result<CustodyChange, MailRefusal> {
+    pub(super) fn custody_change(
+        &self,
+        request: &Request,
+        wall: WallMs,
+        stage: &impl Staging,
+    ) -> Result<CustodyChange, MailRefusal> {
         let (sigma, _) = self.greatest();
         let spent = match self.tolerance.hold {
             0 => None,
@@ -104,6 +109,9 @@ impl Boundary {
             return Ok(CustodyChange { entry: None, removals });
         }
         removals.retain(|digest| *digest != request.digest);
+        if let Some(record) = stage.unavailable(Table::Custody, &request.digest.0) {
+            return Err(MailRefusal::Unavailable { record });
+        }
         if !here && !self.custody.has_room(removals.len()) {
             return Err(MailRefusal::RelayCustodyFull { held: self.custody.held() });
         }

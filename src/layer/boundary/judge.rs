@@ -87,7 +87,7 @@ impl Boundary {
             return Ok(Change::Redelivered);
         }
         let (verdict, window) = observed?;
-        let custody = self.custody_change(request, wall)?;
+        let custody = self.custody_change(request, wall, stage)?;
         let spent = self.spent(reading);
         let (introducer, removals) = match stream {
             Some(stream) => (stream.record.introducer, self.removals(&request.stream, spent, 0)),

@@ -29,9 +29,9 @@
 //!     window's own answer, which would be Replay or Stale, and before all that follows, which it has passed when it was
 //!     admitted; it costs nothing and stages nothing. After 2 to 8, which hold for it too.
 //! 11. *The window* (L5.3): Replay, Fork, Stale.
-//! 12. *RelayCustodyFull* (L10.6): new mail, and no place for it, what the same admission drops as spent counted out. After
-//!     the window, since a copy needs no place; before the bounds of streams and quota, since it is the store's own and
-//!     says nothing of the stream.
+//! 12. *Unavailable, RelayCustodyFull* (L11.1, L10.6): new mail, and its record is one that cannot be restored; or no place
+//!     is left for it, what the same admission drops as spent counted out. After the window, since a copy needs no place;
+//!     before the bounds of streams and quota, since it is the store's own and says nothing of the stream.
 //! 13. *NoSlot, StreamCapacityExceeded* (L10.1 to L10.3): whether the introducer of a new stream may open it. Whether a
 //!     stream exists is a look at the table, and the window of one that does not refuses nothing, so that this stands
 //!     before or after 11 alike; here it is, since only a stream without a window is new. The introducer's own bound comes

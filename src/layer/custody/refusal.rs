@@ -2,6 +2,7 @@ use super::CUSTODY_MAX;
 use crate::{
     clock::WallMs,
     message::{Class, DecodeError},
+    storage::RecordName,
 };
 
 /// Why mail was refused as mail. Nothing of it was stored, and it stays where it is.
@@ -53,6 +54,14 @@ pub enum MailRefusal {
         /// For how long mail may be held, in milliseconds.
         hold: u64,
     },
+    /// Its record in custody cannot be restored, and is kept (law L11.1); its window does not know it.
+    #[error(
+        "its custody record {record} cannot be restored: this mail stays unavailable as long as this store is used"
+    )]
+    Unavailable {
+        /// The record.
+        record: RecordName,
+    },
     /// As much mail is in custody as may be (law L10.6).
     #[error("{held} mails wait in custody, of {CUSTODY_MAX} at most: take them, and drain the inbox again")]
     RelayCustodyFull {
@@ -76,6 +85,7 @@ impl MailRefusal {
             Self::HeldAfterExpiry { .. } => "held_after_expiry",
             Self::HeldInTheFuture { .. } => "held_in_the_future",
             Self::HeldTooLong { .. } => "held_too_long",
+            Self::Unavailable { .. } => "custody_unavailable",
             Self::RelayCustodyFull { .. } => "relay_custody_full",
             Self::NotInCustody => "not_in_custody",
         }

@@ -486,7 +486,7 @@ impl World {
                 match admitted.offer.is_some() && !admitted.taken {
                     true => {
                         self.process.as_mut().unwrap().offered.push(admitted);
-                        self.remember(admitted.request);
+                        self.remember_mail(&admitted);
                     }
                     false if self.keeps(Habit::DispatchAfterDurable) => self.dispatch(admitted)?,
                     false => {}
@@ -515,9 +515,7 @@ impl World {
     fn crash(&mut self) {
         let Some(process) = self.process.take() else { return };
         let Some(flying) = process.flying else { return };
-        for admitted in flying.admitted.iter().filter(|admitted| admitted.offer.is_some()) {
-            self.remember(admitted.request);
-        }
+        flying.admitted.iter().for_each(|admitted| self.remember_mail(admitted));
         match self.draw.below(3) {
             0 => return,
             1 => self.disk.land(flying.writes),

@@ -18,6 +18,8 @@ pub(super) struct Post {
     ever_off: bool,
     /// How many places were taken when the process started.
     found: usize,
+    /// Whether what is in custody is presented most.
+    keen: bool,
 }
 
 impl World {
@@ -26,7 +28,7 @@ impl World {
         let mut world = Self::new(seed, without);
         world.streams = &LOCAL_STREAMS;
         let hold = 4 + world.draw.below(30);
-        world.post = Some(Post { hold, ever_off: false, found: 0 });
+        world.post = Some(Post { hold, ever_off: false, found: 0, keen: matches!(seed % 4, 0 | 3) });
         world
     }
 
@@ -54,7 +56,8 @@ impl World {
     pub(super) fn post(&mut self, request: &mut Request) {
         let (Some(post), Some(process)) = (&self.post, &self.process) else { return };
         // Mostly, where it is in custody.
-        let one_in = if process.boundary.custody.get(&request.digest).is_some() { 6 } else { 2 };
+        let here = post.keen && process.boundary.custody.get(&request.digest).is_some();
+        let one_in = if here { 6 } else { 2 };
         if request.stream.class != Class::Application || self.draw.one_in(one_in) {
             return;
         }
@@ -67,6 +70,13 @@ impl World {
             _ => request.issued_at + self.draw.below(request.ttl + 2),
         };
         request.carrier = Carrier::Inbox { held_at };
+    }
+
+    /// Mail that was offered is presented again, in some worlds.
+    pub(super) fn remember_mail(&mut self, admitted: &Admitted) {
+        if admitted.offer.is_some() && self.post.as_ref().is_some_and(|post| post.keen) {
+            self.remember(admitted.request);
+        }
     }
 
     /// Whether mail that a floor refused may be of a stream that was removed by a run without custody.
