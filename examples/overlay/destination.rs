@@ -9,6 +9,7 @@ use std::{
 
 use admit_one::{
     clock::{Clock, SystemClock},
+    lanes,
     layer::{AdmissionError, AdmissionLayer, Admitted},
     link::Arrival,
 };
@@ -24,7 +25,7 @@ pub async fn run(config: &NodeConfig, store: &Path) -> Result<(), Failure> {
     let clock = Arc::new(SystemClock::new());
     let commit = node::commit(store).await?;
     let admission = node::admission(&commit, clock.clone(), config.sigma_ms).await?;
-    let mut node = node::start(config)?;
+    let mut node = node::start(config, lanes::Config::default().links(Arc::new(admission.clone())))?;
     let read = clock.clone();
     let handler = service_fn(move |admitted: Admitted| {
         let micros = admitted.read_at().map_or(0, |at| read.monotonic().saturating_sub(at).as_micros());

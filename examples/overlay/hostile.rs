@@ -12,6 +12,7 @@ use admit_one::{
     identity::{
         DEFAULT_DELEGATION_TTL_MS, Delegation, DelegationDigest, KeySigner, Proof, Signature, Signer as _, Slot,
     },
+    lanes,
     link::Arrival,
     message::{Class, Classifier as _, Content, FRAME_LIMIT, NetworkId, Payload, TagClassifier, Transaction},
 };
@@ -35,7 +36,7 @@ const DELEGATIONS: usize = 64;
 const STALE_BY: usize = 96;
 
 pub async fn run(config: &NodeConfig, role: HostileConfig) -> Result<(), Failure> {
-    let mut node = node::start(config)?;
+    let mut node = node::start(config, lanes::Config::default())?;
     let record = Record::default();
     let relaying = node::relaying(config, &role.store, node.outbound).await?;
     tokio::spawn(node.incoming.serve(Recording { record: record.clone() }.layer(relaying)));

@@ -41,9 +41,9 @@ pub struct Node {
 }
 
 /// Builds the swarm, listens, and learns where its contacts are.
-pub fn start(config: &NodeConfig) -> Result<Node, Failure> {
+pub fn start(config: &NodeConfig, lanes: lanes::Config) -> Result<Node, Failure> {
     let keypair = config.secret.keypair();
-    let (lanes, outbound, incoming) = lanes::Behaviour::new(lanes::Config::default(), Arc::new(SystemClock::new()));
+    let (lanes, outbound, incoming) = lanes::Behaviour::new(lanes, Arc::new(SystemClock::new()));
     let behaviour = Behaviour {
         lanes,
         identify: identify::Behaviour::new(identify::Config::new("/overlay".to_owned(), keypair.public())),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use admit_one::{
     clock::{Clock as _, SystemClock},
     identity::{DEFAULT_DELEGATION_TTL_MS, Did, KeySigner},
-    lanes::Origin,
+    lanes::{self, Origin},
     link::Router,
     message::{Class, TagClassifier},
     storage::lease::{LeaseConfig, Leases},
@@ -33,7 +33,7 @@ impl Router for By {
 }
 
 pub async fn run(config: &NodeConfig, role: OriginConfig) -> Result<(), Failure> {
-    let mut node = node::start(config)?;
+    let mut node = node::start(config, lanes::Config::default())?;
     let clock = Arc::new(SystemClock::new());
     let lease_config = LeaseConfig { sigma: config.sigma_ms, ..LeaseConfig::default() };
     let leases = Leases::open(&node::commit(&role.store).await?, clock.clone(), lease_config)?;

@@ -3,13 +3,15 @@
 
 use std::path::Path;
 
+use admit_one::lanes;
+
 use crate::{
     Failure, node,
     protocol::{Event, NodeConfig, tell},
 };
 
 pub async fn run(config: &NodeConfig, store: &Path) -> Result<(), Failure> {
-    let mut node = node::start(config)?;
+    let mut node = node::start(config, lanes::Config::default())?;
     tokio::spawn(node.incoming.serve(node::relaying(config, store, node.outbound).await?));
     tell(&Event::Ready);
     node::drive(&mut node.swarm).await;
