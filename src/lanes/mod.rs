@@ -128,3 +128,6 @@ pub use incoming::{Inbound, Incoming};
 pub use origin::{DEFAULT_HOP_BUDGET, Origin, OriginBuilder, OriginError};
 pub use outbound::{Outbound, SendRefused, Sending};
 pub use settlement::{Fate, LossReason, Lost, Settlement};
+pub(crate) use {
+    handler::INBOUND_CHANNELS, reader::READ_BYTES, registry::SWEEP_AT, scheduler::LANES, writer::BUFFER_BYTES,
+};

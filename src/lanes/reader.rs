@@ -45,7 +45,7 @@ use crate::{
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
 
 /// How much is read at a time.
-const READ_BYTES: usize = 16 * 1024;
+pub(crate) const READ_BYTES: usize = 16 * 1024;
 
 /// How many times a task reads before it lets others run.
 const READS_PER_TURN: usize = 32;

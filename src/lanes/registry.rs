@@ -31,7 +31,7 @@ use super::{
 use crate::link::{Channel, NoSlot};
 
 /// How many peers without a connection may be remembered before it is looked whether they left anything.
-const SWEEP_AT: usize = 64;
+pub(crate) const SWEEP_AT: usize = 64;
 
 /// What a channel can be ended by.
 pub(crate) trait Token {
