@@ -96,3 +96,35 @@ pub const fn node(
     let outward = queued + outbound_links * (LINK_OVERHEAD + (SENDER_BOUND + INLINE_FRAMES) * REFERENCE + written);
     admission.shares.slots as usize * inbound_link(lanes) + messages + admission.streams * STREAM + outward + shared()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `bytes` in KiB, with commas.
+    fn kib(bytes: usize) -> String {
+        assert_eq!(bytes % 1_024, 0);
+        let digits = (bytes / 1_024).to_string();
+        let grouped = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect::<Vec<_>>();
+        format!("{} KiB", grouped.join(","))
+    }
+
+    #[test]
+    fn the_document_says_what_the_functions_give_by_default() {
+        let lanes = lanes::Config::default();
+        let (reassembly, admission) = (ReassemblyConfig::default(), AdmissionConfig::default());
+        let document = include_str!("../docs/memory.md");
+        for (name, bytes) in [
+            ("inbound_link", inbound_link(&lanes)),
+            ("messages_of_link", messages_of_link(&reassembly)),
+            ("streams_of_link", streams_of_link(&admission)),
+            ("outbound_link", outbound_link(&lanes)),
+            ("shared", shared()),
+        ] {
+            let row = format!("| `{name}` | {} |", kib(bytes));
+            assert!(document.contains(&row), "{row}");
+        }
+        let node = node(&lanes, &reassembly, &admission, 328) >> 20;
+        assert!(document.contains(&format!("`node`, 328 links each way | {node} MiB |")), "{node}");
+    }
+}

@@ -95,10 +95,10 @@ impl Attacker {
         [[channel, LANES].as_slice(), &self.link.to_be_bytes()].concat()
     }
 
-    /// Opens a substream and writes the hello of `channel`; the answer.
+    /// Opens a substream and writes the hello of `channel`; the answer, unless the node ends it without one.
     pub async fn hail(&mut self, channel: u8) -> Option<(Stream, [u8; 9])> {
         let (hello, mut answer) = (self.hello(channel), [0; 9]);
-        let mut stream = self.raw.open(self.to).await;
+        let mut stream = in_time(self.raw.streams.open_stream(self.to, DEFAULT_PROTOCOL)).await.ok()?;
         in_time(stream.write_all(&hello)).await.ok()?;
         in_time(stream.flush()).await.ok()?;
         in_time(stream.read_exact(&mut answer)).await.ok()?;
