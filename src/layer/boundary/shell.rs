@@ -79,7 +79,8 @@ impl Staging for Stage<'_> {
 /// `admit_one_refusals_total` (by `reason`), counted when the boundary decides; a store that then fails takes its
 /// admissions back and counts that
 /// itself; `admit_one_charge_refusals_total` (by `bound`): new streams refused for their introducer, also counted by
-/// reason; `admit_one_slot_refusals_total`: links that found every slot taken. Gauges `admit_one_receiver_streams`,
+/// reason; `admit_one_slot_refusals_total`: links that found every slot taken; `admit_one_unavailable_calls_total` (by
+/// `table`): what was refused for a record that cannot be restored (law L11.2), counted by reason too. Gauges `admit_one_receiver_streams`,
 /// `admit_one_link_local_windows`, `admit_one_slots` (by `state`, `taken` or `free`) and `admit_one_pool_streams` (what
 /// slots hold past their floors).
 ///
@@ -359,6 +360,10 @@ fn count(class: Class, decided: Result<Accepted, BoundaryRefusal>, Sizes { strea
         Err(refusal) => {
             if let BoundaryRefusal::StreamCapacityExceeded { bound, .. } = &refusal {
                 metrics::counter!("admit_one_charge_refusals_total", "bound" => bound.label()).increment(1);
+            }
+            if let BoundaryRefusal::StreamUnavailable { record, .. } = &refusal {
+                tracing::debug!(%record, "a stream that is unavailable was called");
+                metrics::counter!("admit_one_unavailable_calls_total", "table" => "receiver").increment(1);
             }
             count_refusal(&refusal);
         }
