@@ -65,6 +65,8 @@ mod local;
 mod model;
 mod record;
 mod shell;
+#[cfg(test)]
+mod simulation;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -160,12 +160,23 @@ impl Admission {
         config: AdmissionConfig,
         namespaces: &[Namespace],
     ) -> Result<Self, AdmissionOpenError> {
+        Self::open_guarded(commit, clock, config, namespaces, Guards::default()).await
+    }
+
+    /// The same, without what a test took away.
+    pub(super) async fn open_guarded(
+        commit: &GroupCommit,
+        clock: Arc<dyn Clock>,
+        config: AdmissionConfig,
+        namespaces: &[Namespace],
+        guards: Guards,
+    ) -> Result<Self, AdmissionOpenError> {
         if namespaces.len() > NAMESPACES_MAX {
             return Err(AdmissionOpenError::TooManyNamespaces);
         }
         let receiver = commit.take_scan(Table::Receiver).ok_or(AdmissionOpenError::Taken)?;
         let shared = commit.take_scan(Table::Clock).unwrap_or_default();
-        let restored = Boundary::restore(&config, Guards::default(), &receiver, &shared, clock.monotonic());
+        let restored = Boundary::restore(&config, guards, &receiver, &shared, clock.monotonic());
         let (boundary, bad) = match restored {
             Ok(restored) => restored,
             Err(error) => {
@@ -272,6 +283,12 @@ impl Admission {
             count(request.stream.class, decided, sizes);
         }
         ticket
+    }
+
+    /// Reaches into the tables as they stand.
+    #[cfg(test)]
+    pub(super) fn arrange<R>(&self, change: impl FnOnce(&mut Boundary) -> R) -> R {
+        self.member.arrange(change)
     }
 
     /// What it was opened with.
