@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use super::{Violation, receiver::Effect};
+use super::{
+    Violation,
+    receiver::{Effect, Instant},
+};
 use crate::{
     clock::WallMs,
     layer::{
@@ -27,9 +30,8 @@ pub(super) fn namespace(number: usize) -> Namespace {
 #[derive(Debug, Clone, Copy)]
 struct Dispatch {
     store: u64,
-    real: u64,
-    /// How far the wall clock was ahead of true time.
-    offset: i64,
+    /// When it was admitted.
+    at: Instant,
     /// Which registration of its namespace promised to know it.
     promise: Option<(usize, u64)>,
 }
@@ -98,19 +100,22 @@ impl Dispatches {
         let record = records.get(&(Table::Receiver, Key::copy_from_slice(&key)));
         if let Some((_, record)) = record.and_then(|record| StreamRecord::decode(&key, record).ok()) {
             let seen = observe(Some(&record.window), request.incarnation, request.sequence, request.digest);
-            return matches!(seen, Err(WindowRefusal::Replay | WindowRefusal::Stale { .. }));
+            if matches!(seen, Err(WindowRefusal::Replay | WindowRefusal::Stale { .. })) {
+                return true;
+            }
         }
+        // Its stream was removed since; another of the same key may stand there by now.
         let floor = records.get(&(Table::Clock, Key::from_static(FLOOR_KEY)));
         let floor = floor.and_then(|floor| Floors::decode(floor));
         floor.is_some_and(|floors| request.expires_at() <= floors.of(request.stream.class))
     }
 
-    /// Notes a dispatch at true time `real` by a clock that is `offset` ahead.
+    /// Notes a dispatch of what was admitted at `at`, where the tolerance is `sigma`.
     pub(super) fn dispatch(
         &mut self,
         request: &Request,
         effect: Effect,
-        (real, offset, sigma): (u64, i64, u64),
+        (at, sigma): (Instant, u64),
         place: usize,
     ) -> Result<(), Violation> {
         self.total += 1;
@@ -135,13 +140,13 @@ impl Dispatches {
             if first.store == self.store {
                 return Err(Violation::TwiceInOneStore);
             }
-            let gap = (self.lost_at - first.real) as i64;
-            if offset >= first.offset - sigma as i64 - gap {
+            let gap = (self.lost_at - first.at.real) as i64;
+            if at.offset >= first.at.offset - sigma as i64 - gap {
                 return Err(Violation::TwiceAcrossLoss);
             }
             self.excused += 1;
         }
-        before.push(Dispatch { store: self.store, real, offset, promise });
+        before.push(Dispatch { store: self.store, at, promise });
         // What was dispatched lately is presented most.
         match self.recent.get_mut(place) {
             Some(recent) => *recent = *request,

@@ -43,6 +43,13 @@ struct Link {
     _guard: LinkGuard,
 }
 
+/// True time, and how far the wall clock is ahead of it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Instant {
+    pub(super) real: u64,
+    pub(super) offset: i64,
+}
+
 /// What an admission changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Effect {
@@ -53,6 +60,7 @@ pub(super) enum Effect {
 
 struct Waiting {
     request: Request,
+    at: Instant,
     seen: u64,
     effect: Effect,
     ticket: Ticket<Result<Verdict, BoundaryRefusal>>,
@@ -63,6 +71,7 @@ struct Waiting {
 pub(super) struct Ready {
     pub(super) request: Request,
     pub(super) effect: Effect,
+    pub(super) at: Instant,
     seen: u64,
 }
 
@@ -278,9 +287,10 @@ impl Receiver {
     }
 
     /// Presents a request to the boundary.
-    pub(super) fn present(&mut self, request: Request) -> Result<(), Violation> {
+    pub(super) fn present(&mut self, request: Request, real: u64) -> Result<(), Violation> {
         let Some(process) = &mut self.process else { return Ok(()) };
         let admission = &process.admission;
+        let at = Instant { real, offset: self.clock.wall() as i64 - real as i64 };
         let before = admission.arrange(|boundary| Footprint::of(boundary, &request));
         let seen = admission.marks();
         let ticket = admission.admit(request);
@@ -316,7 +326,7 @@ impl Receiver {
         if !self.without.keeps(Habit::DispatchAfterDurable) && effect != Effect::Nothing {
             self.check_durable(&request, effect)?;
         }
-        self.process.as_mut().unwrap().waiting.push_back(Waiting { request, seen, effect, ticket });
+        self.process.as_mut().unwrap().waiting.push_back(Waiting { request, at, seen, effect, ticket });
         Ok(())
     }
 
@@ -347,7 +357,7 @@ impl Receiver {
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         process.registering.retain_mut(|change| change.as_mut().poll(&mut context).is_pending());
         for mut waiting in std::mem::take(&mut process.waiting) {
-            let Waiting { request, seen, effect, .. } = waiting;
+            let Waiting { request, at, seen, effect, .. } = waiting;
             let answer = match Pin::new(&mut waiting.ticket).poll(&mut context) {
                 Poll::Pending => {
                     process.waiting.push_back(waiting);
@@ -361,7 +371,7 @@ impl Receiver {
                     if effect == Effect::Durable {
                         admitted.insert(Key::copy_from_slice(&request.stream.to_bytes()));
                     }
-                    process.ready.push_back(Ready { request, effect, seen });
+                    process.ready.push_back(Ready { request, effect, at, seen });
                 }
                 Ok(Err(_)) if effect != Effect::Nothing => return Err(Violation::RefusalCosts),
                 Ok(Err(refusal)) => *self.refused.entry(refusal.label()).or_default() += 1,
@@ -391,9 +401,13 @@ impl Receiver {
         self.dispatches.watch(&self.disk.store.records());
         let admitted = self.collect()?;
         let batch = self.disk.store.newest().unwrap_or_default();
-        let put = |write: &&crate::storage::Write| write.table == Table::Receiver && write.value.is_some();
-        let wrote: BTreeSet<_> = batch.writes.iter().filter(put).map(|write| write.key.clone()).collect();
-        if wrote == admitted { Ok(()) } else { Err(Violation::WroteAnother) }
+        let streams = batch.writes.iter().filter(|write| write.table == Table::Receiver);
+        let (put, removed): (Vec<_>, Vec<_>) = streams.partition(|write| write.value.is_some());
+        let put: BTreeSet<_> = put.into_iter().map(|write| write.key.clone()).collect();
+        // What was admitted and spent while the batch gathered is removed by the same batch.
+        let gone = |key: &Key| removed.iter().any(|write| write.key == *key);
+        let all = put.is_subset(&admitted) && admitted.difference(&put).all(gone);
+        if all { Ok(()) } else { Err(Violation::WroteAnother) }
     }
 
     pub(super) async fn fail(&mut self, fault: Fault) -> Result<bool, Violation> {
@@ -468,7 +482,8 @@ impl Receiver {
     }
 
     /// Presents one more, after the repair.
-    pub(super) async fn at_last(&mut self, request: Request) -> Option<BoundaryRefusal> {
+    pub(super) async fn at_last(&mut self, request: Request, real: u64) -> Option<BoundaryRefusal> {
+        let at = Instant { real, offset: self.clock.wall() as i64 - real as i64 };
         let process = self.process.as_mut()?;
         let admission = &process.admission;
         let before = admission.arrange(|boundary| Footprint::of(boundary, &request));
@@ -478,7 +493,7 @@ impl Receiver {
         let effect = before.effect(&after, &request).unwrap_or(Effect::Nothing);
         match answer {
             Ok(Ok(_)) => {
-                process.ready.push_back(Ready { request, effect, seen });
+                process.ready.push_back(Ready { request, effect, at, seen });
                 None
             }
             Ok(Err(refusal)) => Some(refusal),

@@ -33,7 +33,7 @@ pub(super) enum Action {
 /// Every action, and how often it happens at most.
 const ACTIONS: [(Action, u64); 24] = [
     (Action::Pass, 50),
-    (Action::PassLong, 6),
+    (Action::PassLong, 8),
     (Action::StepClock, 8),
     (Action::RightClock, 8),
     (Action::Reserve, 60),
@@ -49,7 +49,7 @@ const ACTIONS: [(Action, u64); 24] = [
     (Action::Fail, 6),
     (Action::Crash, 6),
     (Action::Reboot, 3),
-    (Action::Lose, 3),
+    (Action::Lose, 2),
     (Action::Damage, 3),
     (Action::OpenLink, 20),
     (Action::CloseLink, 6),

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     identity::{Did, KeySigner},
     layer::{
-        boundary::{AdmissionConfig, Application, Carrier, Request, model::Draw},
+        boundary::{AdmissionConfig, Application, BoundaryRefusal, Carrier, Request, model::Draw},
         charging::Shares,
         quota::{Quota, Quotas, Rate},
     },
@@ -242,7 +242,7 @@ impl World {
         let wall = match self.draw.pick(&receiver.dispatches.recent) {
             Some(request) if self.draw.one_in(2) => request.issued_at + self.draw.below(request.ttl + 3 * SIGMA),
             _ => {
-                let by = *self.draw.pick(&[2 * SIGMA, 1_000, 6_000, OFF]).unwrap();
+                let by = *self.draw.pick(&[2 * SIGMA, 2 * SIGMA, 1_000, 1_000, 6_000, OFF]).unwrap();
                 self.real + self.draw.below(2 * by + 1) - by
             }
         };
@@ -335,13 +335,17 @@ impl World {
         let class = *self.draw.pick(&CLASSES).unwrap();
         let wall = if self.draw.one_in(3) { self.real } else { self.receivers[to].wall() };
         let near = |draw: &mut Draw, by: u64| wall + draw.below(2 * by + 1) - by;
-        let by = *self.draw.pick(&[SIGMA, SIGMA, 1_000, OFF]).unwrap();
+        let by = *self.draw.pick(&[SIGMA, SIGMA, SIGMA, SIGMA, 1_000, OFF]).unwrap();
         let issued_at = near(&mut self.draw, by);
         let incarnation = match self.draw.below(4) {
             0 => Incarnation::new(near(&mut self.draw, 2_000), self.draw.next() as u16),
             _ => Incarnation::new(START, 1),
         };
-        let sequence = if self.draw.one_in(20) { u64::MAX - self.draw.below(3) } else { self.draw.below(80) };
+        let sequence = match self.draw.below(20) {
+            0 => u64::MAX - self.draw.below(3),
+            1..=9 => self.draw.below(6),
+            _ => self.draw.below(80),
+        };
         let ttl = if self.draw.one_in(6) { 1 + self.draw.below(2 * self.greatest_ttl) } else { self.greatest_ttl };
         let bytes = self.draw.below(1_200);
         let draft = Draft { stream: self.stream(identity, to, class), issued_at, ttl, bytes };
@@ -370,7 +374,7 @@ impl World {
         let request = self.carry(at, request);
         self.tally.presented += 1;
         self.note(u64::from_be_bytes(*request.digest.0.first_chunk().unwrap()));
-        self.receivers[at].present(request)
+        self.receivers[at].present(request, self.real)
     }
 
     /// On a link, or by the inbox, by this node itself, or a link that nobody announced.
@@ -401,9 +405,8 @@ impl World {
     fn hand_over(&mut self, at: usize) -> Result<(), Violation> {
         let receiver = &mut self.receivers[at];
         let Some(ready) = receiver.hand_over()? else { return Ok(()) };
-        let offset = receiver.wall() as i64 - self.real as i64;
         let place = self.draw.below(10) as usize;
-        receiver.dispatches.dispatch(&ready.request, ready.effect, (self.real, offset, SIGMA), place)?;
+        receiver.dispatches.dispatch(&ready.request, ready.effect, (ready.at, SIGMA), place)?;
         self.note(1 + u64::from_be_bytes(*ready.request.digest.0.first_chunk().unwrap()));
         Ok(())
     }
@@ -457,7 +460,14 @@ impl World {
         let link = self.receivers[at].link(&mut self.draw);
         let carrier = link.map_or(Carrier::Own, |(link, _)| Carrier::Link(link));
         let request = self.carried(at, request, carrier, link);
-        if let Some(refusal) = self.receivers[at].at_last(request).await {
+        let mut refusal = self.receivers[at].at_last(request, self.real).await;
+        if let Some(BoundaryRefusal::NamespaceWithdrawn { .. }) = refusal {
+            // The first that another classifier reads sets a mark, and is sent again once the clock passed it.
+            self.pass(3 * SIGMA);
+            let request = Request { issued_at: self.senders[from].wall(), ..request };
+            refusal = self.receivers[at].at_last(request, self.real).await;
+        }
+        if let Some(refusal) = refusal {
             self.tally.unheard += 1;
             // A bad record has no stream; bad records take places; and who lost its store while its clock was behind
             // began again below what is kept.
