@@ -18,7 +18,7 @@ use std::{
 
 use admit_one::{
     clock::{Clock as _, SystemClock, WallMs},
-    identity::{KeySigner, Signer as _},
+    identity::KeySigner,
     layer::{
         boundary::{Admission, AdmissionConfig, Carrier, Request, STREAMS_MAX},
         charging::Shares,

@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 use admit_one::{
     clock::{Clock, DEFAULT_SIGMA_MS, ManualClock},
-    identity::{KeySigner, Signer},
+    identity::KeySigner,
     layer::{
         boundary::{Admission, AdmissionConfig, BoundaryRefusal, Carrier, Request, STREAMS_MAX},
         charging::Shares,

@@ -101,17 +101,17 @@ macro_rules! needed {
 
 needed! {
     l5_3_without_the_window_replay_is_open: Without::Guard(Guard::Window), 1, TwiceInOneStore;
-    l11_2_without_unavailability_a_bad_record_reopens_replay: Without::Guard(Guard::Unavailable), 3, TwiceInOneStore;
-    l9_9_without_the_birth_mark_a_lost_store_reopens_replay: Without::Guard(Guard::BirthMark), 1, TwiceAcrossLoss;
+    l11_2_without_unavailability_a_bad_record_reopens_replay: Without::Guard(Guard::Unavailable), 12, TwiceInOneStore;
+    l9_9_without_the_birth_mark_a_lost_store_reopens_replay: Without::Guard(Guard::BirthMark), 4, TwiceAcrossLoss;
     l10_5_without_the_floor_a_removed_stream_is_forgotten: Without::Guard(Guard::Floor), 72, TwiceInOneStore;
-    l6_2_without_the_volatile_window_a_link_replays: Without::Guard(Guard::LocalWindow), 28, TwiceOnOneLink;
-    l6_4_without_a_withdrawals_mark_a_promise_is_forgotten: Without::Guard(Guard::WithdrawalMark), 35, TwiceInOneStore;
+    l6_2_without_the_volatile_window_a_link_replays: Without::Guard(Guard::LocalWindow), 55, TwiceOnOneLink;
+    l6_4_without_a_withdrawals_mark_a_promise_is_forgotten: Without::Guard(Guard::WithdrawalMark), 24, TwiceInOneStore;
     l6_4_without_a_durable_horizon_a_crash_forgets_how_far_it_went: Without::Guard(Guard::HorizonStaged), 1, NotDurable;
     l5_5_without_durability_before_dispatch_a_crash_forgets_it:
         Without::Habit(Habit::DispatchAfterDurable), 1, NotDurable;
-    l9_2_without_an_honest_disk_a_receiver_admits_again: Without::Habit(Habit::HonestDisk), 3, TwiceInOneStore;
-    l8_1_without_an_honest_disk_a_sender_reuses_a_sequence: Without::Habit(Habit::HonestSendersDisk), 4, SequenceReused;
-    l7_1_a_refusal_that_touches_its_stream_is_seen: Without::Habit(Habit::RefusalsTouchNothing), 2, RefusalCosts;
+    l9_2_without_an_honest_disk_a_receiver_admits_again: Without::Habit(Habit::HonestDisk), 6, TwiceInOneStore;
+    l8_1_without_an_honest_disk_a_sender_reuses_a_sequence: Without::Habit(Habit::HonestSendersDisk), 3, SequenceReused;
+    l7_1_a_refusal_that_touches_its_stream_is_seen: Without::Habit(Habit::RefusalsTouchNothing), 1, RefusalCosts;
     l7_2_without_quotas_a_stream_brings_in_more: Without::Habit(Habit::Quotas), 1, OverQuota;
-    l10_3_without_shares_an_introducer_takes_more: Without::Habit(Habit::Shares), 27, OverShare;
+    l10_3_without_shares_an_introducer_takes_more: Without::Habit(Habit::Shares), 31, OverShare;
 }

@@ -355,26 +355,30 @@ impl World {
 
     /// Anything ever signed arrives, mostly something of late, on any link.
     fn deliver(&mut self, at: usize) -> Result<(), Violation> {
+        let Some(request) = self.choose(at) else { return Ok(()) };
+        let request = self.carry(at, request);
+        self.tally.presented += 1;
+        self.note(u64::from_be_bytes(*request.digest.0.first_chunk().unwrap()));
+        self.receivers[at].present(request, self.real)
+    }
+
+    fn choose(&mut self, at: usize) -> Option<Request> {
         let (wall, dispatches, signed) = (self.receivers[at].wall(), &self.receivers[at].dispatches, &self.signed[at]);
-        let mut chosen = None;
-        for _ in 0..4 {
+        for _ in 0..5 {
             let from = match self.draw.below(10) {
                 0 => signed,
                 7.. if !dispatches.before_loss.is_empty() => &dispatches.before_loss,
                 1..=4 => &signed[signed.len().saturating_sub(10)..],
                 _ => &dispatches.recent[..],
             };
-            chosen = self.draw.pick(from).copied().or(chosen);
+            let chosen = self.draw.pick(from).copied();
             let lives = |request: &Request| request.issued_at <= wall + SIGMA && wall < request.expires_at();
-            if chosen.as_ref().is_some_and(lives) {
-                break;
+            if chosen.is_some_and(|chosen| lives(&chosen) || self.draw.one_in(12)) {
+                return chosen;
             }
         }
-        let Some(request) = chosen else { return Ok(()) };
-        let request = self.carry(at, request);
-        self.tally.presented += 1;
-        self.note(u64::from_be_bytes(*request.digest.0.first_chunk().unwrap()));
-        self.receivers[at].present(request, self.real)
+        self.forge(at);
+        self.signed[at].last().copied()
     }
 
     /// On a link, or by the inbox, by this node itself, or a link that nobody announced.
