@@ -47,7 +47,8 @@ enum Violation {
     TwiceOnOneLink,
     /// A dispatch that a crash would forget: neither the durable record nor a durable floor or horizon knows it.
     NotDurable,
-    /// A refusal changed streams, charges, quotas, windows, slots or floors, or an admission changed another stream.
+    /// A refusal changed streams, charges, quotas, windows, slots or floors, an admission changed another stream, or a
+    /// quota had no room where plain arithmetic has some.
     RefusalCosts,
     /// A batch wrote a stream that nothing in it admitted, or missed one.
     WroteAnother,

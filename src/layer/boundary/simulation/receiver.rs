@@ -21,7 +21,7 @@ use crate::{
         },
         charging::{Charges, Introducer},
         local::{LINK_WINDOWS, Namespace, Room, Volatile},
-        quota::{Buckets, Quotas},
+        quota::{Buckets, Quota, Quotas},
         window::Verdict,
     },
     link::{LinkGuard, LinkId, Links},
@@ -63,6 +63,8 @@ struct Waiting {
     at: Instant,
     seen: u64,
     effect: Effect,
+    /// Whether its stream's quota has no room for it.
+    lacks: bool,
     ticket: Ticket<Result<Verdict, BoundaryRefusal>>,
 }
 
@@ -73,6 +75,26 @@ pub(super) struct Ready {
     pub(super) effect: Effect,
     pub(super) at: Instant,
     seen: u64,
+}
+
+/// What a message took of its stream's quota.
+#[derive(Debug, Clone, Copy)]
+struct Taken {
+    at: Duration,
+    bytes: u64,
+    digest: TransactionDigest,
+}
+
+/// Whether buckets that were full at any of these instants gave less than was taken since, by plain arithmetic.
+fn over(quota: &Quota, taken: &[Taken], now: Duration) -> bool {
+    let (mut messages, mut bytes) = (0, 0);
+    taken.iter().rev().any(|Taken { at, bytes: cost, .. }| {
+        (messages, bytes) = (messages + 1, bytes + u128::from(*cost));
+        let passed = (now - *at).as_millis();
+        [(messages, quota.messages), (bytes, quota.bytes)].into_iter().any(|(used, rate)| {
+            used * 1_000 > u128::from(rate.burst.get()) * 1_000 + u128::from(rate.per_second.get()) * passed
+        })
+    })
 }
 
 type Registering = Pin<Box<dyn Future<Output = Result<(), RegistrationError>>>>;
@@ -88,7 +110,7 @@ struct Process {
     ready: VecDeque<Ready>,
     registering: Vec<Registering>,
     /// What each stream brought in, by the kind of its window: when, and how many bytes.
-    taken: HashMap<(StreamKey, Effect), Vec<(Duration, u64, TransactionDigest)>>,
+    taken: HashMap<(StreamKey, Effect), Vec<Taken>>,
 }
 
 pub(super) struct Receiver {
@@ -288,9 +310,10 @@ impl Receiver {
 
     /// Presents a request to the boundary.
     pub(super) fn present(&mut self, request: Request, real: u64) -> Result<(), Violation> {
-        let Some(process) = &mut self.process else { return Ok(()) };
+        let Some(process) = &self.process else { return Ok(()) };
         let admission = &process.admission;
         let at = Instant { real, offset: self.clock.wall() as i64 - real as i64 };
+        let lacks = self.lacks(&request);
         let before = admission.arrange(|boundary| Footprint::of(boundary, &request));
         let seen = admission.marks();
         let ticket = admission.admit(request);
@@ -326,28 +349,29 @@ impl Receiver {
         if !self.without.keeps(Habit::DispatchAfterDurable) && effect != Effect::Nothing {
             self.check_durable(&request, effect)?;
         }
-        self.process.as_mut().unwrap().waiting.push_back(Waiting { request, at, seen, effect, ticket });
+        self.process.as_mut().unwrap().waiting.push_back(Waiting { request, at, seen, effect, lacks, ticket });
         Ok(())
     }
 
-    /// No stream brings in more than a bucket that was full at any of its admissions gives, by plain arithmetic.
+    /// No stream brings in more than its quota gives.
     fn take(&mut self, request: &Request, effect: Effect) -> Result<(), Violation> {
         let Some(quota) = self.config.quotas.of(request.stream.class) else { return Ok(()) };
         let now = self.clock.monotonic();
         let taken = self.process.as_mut().unwrap().taken.entry((request.stream, effect)).or_default();
-        taken.push((now, request.bytes, request.digest));
-        let (mut messages, mut bytes) = (0, 0);
-        for (at, cost, _) in taken.iter().rev() {
-            (messages, bytes) = (messages + 1, bytes + u128::from(*cost));
-            let passed = (now - *at).as_millis();
-            for (used, rate) in [(messages, quota.messages), (bytes, quota.bytes)] {
-                let given = u128::from(rate.burst.get()) * 1_000 + u128::from(rate.per_second.get()) * passed;
-                if used * 1_000 > given {
-                    return Err(Violation::OverQuota);
-                }
-            }
-        }
-        Ok(())
+        taken.push(Taken { at: now, bytes: request.bytes, digest: request.digest });
+        if over(quota, taken, now) { Err(Violation::OverQuota) } else { Ok(()) }
+    }
+
+    /// Whether one of the stream's quotas has no room for the request.
+    fn lacks(&self, request: &Request) -> bool {
+        let Some(quota) = self.config.quotas.of(request.stream.class) else { return false };
+        let now = self.clock.monotonic();
+        let taken = &self.process.as_ref().unwrap().taken;
+        [Effect::Durable, Effect::LinkLocal].into_iter().any(|effect| {
+            let mut taken = taken.get(&(request.stream, effect)).cloned().unwrap_or_default();
+            taken.push(Taken { at: now, bytes: request.bytes, digest: request.digest });
+            over(quota, &taken, now)
+        })
     }
 
     /// Takes what was answered: what was admitted may be handed over, in order. Gives the streams of durable admissions.
@@ -357,7 +381,7 @@ impl Receiver {
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         process.registering.retain_mut(|change| change.as_mut().poll(&mut context).is_pending());
         for mut waiting in std::mem::take(&mut process.waiting) {
-            let Waiting { request, at, seen, effect, .. } = waiting;
+            let Waiting { request, at, seen, effect, lacks, .. } = waiting;
             let answer = match Pin::new(&mut waiting.ticket).poll(&mut context) {
                 Poll::Pending => {
                     process.waiting.push_back(waiting);
@@ -374,11 +398,13 @@ impl Receiver {
                     process.ready.push_back(Ready { request, effect, at, seen });
                 }
                 Ok(Err(_)) if effect != Effect::Nothing => return Err(Violation::RefusalCosts),
+                // Something cost that is free, or was not given back.
+                Ok(Err(BoundaryRefusal::QuotaExceeded { .. })) if !lacks => return Err(Violation::RefusalCosts),
                 Ok(Err(refusal)) => *self.refused.entry(refusal.label()).or_default() += 1,
                 Err(_) => {
                     // Undone, and what it took of the quota is given back.
                     if let Some(taken) = process.taken.get_mut(&(request.stream, effect))
-                        && let Some(place) = taken.iter().rposition(|(_, _, digest)| *digest == request.digest)
+                        && let Some(place) = taken.iter().rposition(|taken| taken.digest == request.digest)
                     {
                         taken.remove(place);
                     }
