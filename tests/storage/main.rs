@@ -2,6 +2,7 @@
 
 mod conformance;
 mod journal;
+mod size;
 
 mod memory {
     use std::sync::Arc;

@@ -79,6 +79,8 @@ mod local;
 mod model;
 mod record;
 mod shell;
+#[cfg(test)]
+mod simulation;
 mod table;
 #[cfg(test)]
 mod tests;

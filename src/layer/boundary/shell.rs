@@ -80,7 +80,8 @@ impl Staging for Stage<'_> {
 /// `admit_one_refusals_total` (by `reason`), counted when the boundary decides; a store that then fails takes its
 /// admissions back and counts that
 /// itself; `admit_one_charge_refusals_total` (by `bound`): new streams refused for their introducer, also counted by
-/// reason; `admit_one_slot_refusals_total`: links that found every slot taken. Gauges `admit_one_receiver_streams`,
+/// reason; `admit_one_slot_refusals_total`: links that found every slot taken; `admit_one_unavailable_calls_total` (by
+/// `table`): what was refused for a record that cannot be restored (law L11.2), counted by reason too. Gauges `admit_one_receiver_streams`,
 /// `admit_one_link_local_windows`, `admit_one_slots` (by `state`, `taken` or `free`) and `admit_one_pool_streams` (what
 /// slots hold past their floors), and `admit_one_custody` (mail in custody).
 ///
@@ -162,6 +163,17 @@ impl Admission {
         config: AdmissionConfig,
         namespaces: &[Namespace],
     ) -> Result<Self, AdmissionOpenError> {
+        Self::open_guarded(commit, clock, config, namespaces, Guards::default()).await
+    }
+
+    /// The same, without what a test took away.
+    pub(super) async fn open_guarded(
+        commit: &GroupCommit,
+        clock: Arc<dyn Clock>,
+        config: AdmissionConfig,
+        namespaces: &[Namespace],
+        guards: Guards,
+    ) -> Result<Self, AdmissionOpenError> {
         if namespaces.len() > NAMESPACES_MAX {
             return Err(AdmissionOpenError::TooManyNamespaces);
         }
@@ -170,7 +182,7 @@ impl Admission {
         let custody = commit.take_scan(Table::Custody).unwrap_or_default();
         let scans = Scans { receiver, clock: shared, custody };
         let hold = if config.custody { MAIL_HOLD_MS } else { 0 };
-        let restored = Boundary::restore(&config, Guards::default(), &scans, hold, clock.monotonic());
+        let restored = Boundary::restore(&config, guards, &scans, hold, clock.monotonic());
         let (boundary, bad) = match restored {
             Ok(restored) => restored,
             Err(error) => {
@@ -289,6 +301,12 @@ impl Admission {
         (ticket, None)
     }
 
+    /// Reaches into the tables as they stand.
+    #[cfg(test)]
+    pub(super) fn arrange<R>(&self, change: impl FnOnce(&mut Boundary) -> R) -> R {
+        self.member.arrange(change)
+    }
+
     /// What it was opened with.
     pub const fn config(&self) -> &AdmissionConfig {
         &self.config
@@ -379,6 +397,10 @@ fn count(class: Class, decided: Result<Accepted, BoundaryRefusal>, sizes: Sizes)
         Err(refusal) => {
             if let BoundaryRefusal::StreamCapacityExceeded { bound, .. } = &refusal {
                 metrics::counter!("admit_one_charge_refusals_total", "bound" => bound.label()).increment(1);
+            }
+            if let BoundaryRefusal::StreamUnavailable { record, .. } = &refusal {
+                tracing::debug!(%record, "a stream that is unavailable was called");
+                metrics::counter!("admit_one_unavailable_calls_total", "table" => "receiver").increment(1);
             }
             count_refusal(&refusal);
         }

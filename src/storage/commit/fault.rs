@@ -135,6 +135,11 @@ impl FaultStore {
         self.lock().landed.clone()
     }
 
+    /// The newest batch that landed.
+    pub(crate) fn newest(&self) -> Option<Batch> {
+        self.lock().landed.last().cloned()
+    }
+
     pub(crate) fn reopened(&self) -> u64 {
         self.lock().reopened
     }

@@ -114,7 +114,7 @@ impl Simulated {
     }
 
     /// What the files hold as long as the machine runs.
-    pub(super) fn image(&self) -> Image {
+    pub(crate) fn image(&self) -> Image {
         let world = self.world();
         world.names.iter().map(|(name, inode)| (name.clone(), world.inodes[*inode].clone())).collect()
     }

@@ -139,7 +139,7 @@ impl Leases {
         Self::open_with(commit, clock, config, system_random)
     }
 
-    fn open_with(
+    pub(crate) fn open_with(
         commit: &GroupCommit,
         clock: Arc<dyn Clock>,
         config: LeaseConfig,

@@ -12,10 +12,10 @@ use crate::storage::{
 
 /// Draws numbers, alike for every run of a seed (splitmix64).
 #[derive(Debug)]
-pub(super) struct Draw(pub(super) u64);
+pub(in super::super) struct Draw(pub(in super::super) u64);
 
 impl Draw {
-    pub(super) fn next(&mut self) -> u64 {
+    pub(in super::super) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -24,15 +24,15 @@ impl Draw {
     }
 
     /// From 0 to `end` - 1.
-    pub(super) fn below(&mut self, end: u64) -> u64 {
+    pub(in super::super) fn below(&mut self, end: u64) -> u64 {
         self.next() % end.max(1)
     }
 
-    pub(super) fn one_in(&mut self, many: u64) -> bool {
+    pub(in super::super) fn one_in(&mut self, many: u64) -> bool {
         self.below(many) == 0
     }
 
-    pub(super) fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
+    pub(in super::super) fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
         let place = self.below(from.len() as u64);
         from.get(place as usize)
     }

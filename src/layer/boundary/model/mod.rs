@@ -55,6 +55,7 @@ mod tests;
 mod weather;
 mod world;
 
+pub(super) use self::disk::Draw;
 use crate::storage::guard::Guard;
 
 /// Something that must never be.

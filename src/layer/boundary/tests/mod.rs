@@ -1,6 +1,7 @@
 //! The boundary over group commit, on an engine that fails on demand and a clock that moves when told to. Each test
 //! runs on one thread, so nothing happens but where it waits.
 
+mod bad_records;
 mod charges;
 mod checks;
 mod custody;
