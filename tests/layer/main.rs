@@ -7,6 +7,7 @@ mod engine;
 mod fixture;
 mod forward;
 mod handler;
+mod joining;
 mod lanes;
 mod link_end;
 mod local;

@@ -37,7 +37,7 @@
 //! **Joining** 60 MB, hashing and verifying it takes 0.1 to 0.3 s of one core. It runs on the runtime's threads for
 //! blocking work, one message at a time in the process, and the service whose call completed it is not ready until the
 //! original has reached the next step: so it keeps its place in its channel's order (law L5.6), and no other channel
-//! waits for it. While it is joined a message stands in memory twice, so what all the links together can make this step
+//! waits for it. It goes on, accounted and alone, though its caller goes away. While it is joined a message stands in memory twice, so what all the links together can make this step
 //! hold is at most [`ReassemblyConfig::bytes`], and [`MESSAGE_LIMIT`](crate::message::MESSAGE_LIMIT) once, and the
 //! tombstones (about 300 bytes each).
 //!

@@ -159,22 +159,19 @@ where
 {
     let Complete { message, name, held } = complete;
     let credit = verified.take_credit();
-    // What is held for it is given back when its credit is: once its handler is done with it.
-    let both = CreditGuard::new(move || drop((credit, held)));
-    let joined = {
-        let one_at_a_time = shared.joining.acquire().await;
-        let verify = shared.verify.clone();
-        let joined = task::blocking(move || {
-            let encoded = message.join();
-            verify.judge_original(encoded, name.original, verified)
-        });
-        let joined = joined.await.unwrap_or_else(|| Err(ChunkRefusal::Interrupted.into()));
-        drop(one_at_a_time);
-        joined
-    };
-    match joined {
-        Ok(mut original) => {
-            original.set_credit(both);
+    let one_at_a_time = Arc::clone(&shared.joining).acquire_owned().await;
+    let verify = shared.verify.clone();
+    let joined = task::blocking(move || {
+        let encoded = message.join();
+        let original = verify.judge_original(encoded, name.original, verified);
+        // Both stay with the work, which goes on where its caller goes away.
+        original.map(|original| (original, held, one_at_a_time))
+    });
+    match joined.await.unwrap_or_else(|| Err(ChunkRefusal::Interrupted.into())) {
+        Ok((mut original, held, one_at_a_time)) => {
+            drop(one_at_a_time);
+            // What is held for it is given back when its credit is: once its handler is done with it.
+            original.set_credit(CreditGuard::new(move || drop((credit, held))));
             tracing::debug!(digest = %original.digest(), length = original.data().len(), "reassembled");
             let answer = inner.call(original);
             drop(reached);
