@@ -44,7 +44,9 @@
 //! **The original** must decode whole, self-contained and unnested; have the fields, origin, class and head of its chunks
 //! and the digest that they claim; and stand under its origin's signature and a delegation valid at issued-at and now.
 //! One that does not is refused and its message has failed. It is then admitted as any other: the sequence that its
-//! chunks carry is used once, by it, and a copy that is gathered again after a restart is a Replay.
+//! chunks carry is used once, by it, and a copy that is gathered again after a restart is a Replay. It may be link-local (law
+//! L6.1) only if all its chunks came on one connection, its origin's own; one that came in part by another way uses the
+//! durable window.
 //!
 //! Metrics: gauges `admit_one_reassembly_messages` and `admit_one_reassembly_bytes`, and counter
 //! `admit_one_reassembly_failures_total` by `reason` (see [`Failure::label`]); refusals as everywhere in the layer.
