@@ -10,10 +10,10 @@ use admit_one::{
     message::{Class, Payload},
     storage::Table,
 };
-use tower::{Layer, Service, ServiceBuilder, service_fn};
+use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
 
 use crate::{
-    fixture::{Counters, NETWORK, Node, Sender, accept, hop, refused},
+    fixture::{Counters, NETWORK, Node, Sender, accept, chunks, frame_with, hop, refused},
     handler::{Gated, settle},
 };
 
@@ -76,6 +76,57 @@ async fn l6_1_the_own_connection_of_an_origin_or_its_delegatee_is_link_local_and
         let _link = connect(&node, &origin);
         service.call(origin.arrival(&payload)).await.expect("on a new connection it is the namespace's to know it");
         assert_eq!(windows(&counters), [("link_local".into(), 1)].into());
+    }
+}
+
+/// By which link each chunk comes, and the window that the original is admitted in.
+const WAYS: &[(&str, [Way; 3], &str)] = &[
+    ("all by its own", [Way::Own, Way::Own, Way::Own], "link_local"),
+    ("the first by a relay", [Way::Relay, Way::Own, Way::Own], "durable"),
+    ("all but the last by a relay", [Way::Relay, Way::Relay, Way::Own], "durable"),
+    ("the last by a relay", [Way::Own, Way::Own, Way::Relay], "durable"),
+    ("the first by an earlier link of its own", [Way::Earlier, Way::Own, Way::Own], "durable"),
+    ("all by its own, and copies by a relay", [Way::Own, Way::OwnAfterACopy, Way::Own], "link_local"),
+];
+
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    Own,
+    Earlier,
+    Relay,
+    OwnAfterACopy,
+}
+
+#[tokio::test]
+async fn l6_1_an_original_is_link_local_only_if_all_its_chunks_came_on_one_link_of_its_origin() {
+    let counters = Counters::record();
+    let node = delegating().await;
+    let mut service = ServiceBuilder::new().layer(node.layer().build()).service(service_fn(accept));
+    for (what, ways, window) in WAYS {
+        let (mut origin, relay) = (Sender::new(&node.clock), Sender::new(&node.clock));
+        let (earlier, _relays) = (connect(&node, &origin), connect(&node, &relay));
+        let content = origin.content(node.did(), DATA);
+        // Behind a head of six bytes.
+        let chunks = chunks(&origin, content, node.did(), frame_with(5 + 70));
+        assert_eq!(chunks.len(), 3, "{what}");
+        let earlier_link = origin.link;
+        origin.link = LinkId::of((origin.signer.key().as_bytes(), "later"));
+        let _later = connect(&node, &origin);
+        for (chunk, way) in chunks.iter().zip(ways) {
+            let relayed = || relay.arrival(&relayed(chunk, &origin, &relay, &node));
+            let arrival = match way {
+                Way::Own => origin.arrival(chunk),
+                Way::Earlier => admit_one::link::Arrival { link: earlier_link, ..origin.arrival(chunk) },
+                Way::Relay => relayed(),
+                Way::OwnAfterACopy => {
+                    service.ready().await.expect("ready").call(relayed()).await.expect("stored");
+                    origin.arrival(chunk)
+                }
+            };
+            service.ready().await.expect("ready").call(arrival).await.unwrap_or_else(|error| panic!("{what}: {error}"));
+        }
+        drop(earlier);
+        assert_eq!(counters.take("admit_one_verdicts_total", "window"), [((*window).into(), 1)].into(), "{what}");
     }
 }
 

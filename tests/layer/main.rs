@@ -8,6 +8,7 @@ mod fixture;
 mod forward;
 mod handler;
 mod inbox;
+mod joining;
 mod lanes;
 mod link_end;
 mod local;

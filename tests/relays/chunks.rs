@@ -1,14 +1,15 @@
-//! A transaction in chunks over two relays, from an origin that falls silent in the middle of it (law L2.8).
+//! Transactions in chunks over two relays (law L2.8): the greatest there is, one whose origin falls silent in the middle, and
+//! some whose link ends in the middle.
 
 use std::sync::Arc;
 
 use admit_one::{
     clock::{Clock, ManualClock, SystemClock},
     lanes::Settlement,
-    message::Classifier,
-    message::{Class, Content, FRAME_LIMIT, Payload, TagClassifier, cut},
+    message::{Class, Classifier, Content, FRAME_LIMIT, MESSAGE_LIMIT, Payload, TagClassifier, cut},
 };
 use futures::future::join_all;
+use tokio::sync::mpsc;
 
 use crate::{
     both_transports,
@@ -19,6 +20,97 @@ use crate::{
 
 both_transports! {
     l2_8_an_origin_that_falls_silent_in_the_middle_of_a_message_holds_up_nobody_and_is_dispatched_once_if_it_resumes,
+    l2_8_the_greatest_message_of_an_origin_passes_two_relays_whole_and_once,
+    l3_8_a_link_between_relays_that_ends_in_the_middle_of_messages_costs_these_at_most,
+}
+
+/// What an original's encoding has beside its data, its delegation inline: its content, its proof, and the data's length.
+const BESIDE: usize = (32 + 16 + 32 + 1) + 209 + 4;
+
+/// An origin, two relays and a destination on a line.
+struct Line {
+    origin: Site,
+    relays: [Site; 2],
+    destination: Site,
+}
+
+impl Line {
+    async fn start(transport: Transport) -> Self {
+        let (origin, destination) = (Site::start(transport).await, Site::start(transport).await);
+        let mut relays = [Site::start(transport).await, Site::start(transport).await];
+        origin.leads_by(&relays[0], &[&destination]);
+        relays[0].leads_by(&relays[1], &[&destination]);
+        relays[1].leads_by(&destination, &[&destination]);
+        relays.iter_mut().for_each(|relay| drop(relay.serve()));
+        Self { origin, relays, destination }
+    }
+
+    /// Serves at the destination. The sequences of what was handled, each as [`numbered`] made it.
+    fn serve(&mut self, length: usize) -> mpsc::UnboundedReceiver<u64> {
+        let (note, handled) = mpsc::unbounded_channel();
+        let forwarding = self.destination.forwarding();
+        self.destination.serve_with(forwarding, move |admitted| {
+            assert!(*admitted.data() == numbered(admitted.sequence(), length), "whole");
+            let _ = note.send(admitted.sequence());
+            std::future::ready(())
+        });
+        handled
+    }
+}
+
+/// Data of `length` bytes that tell which transaction it is of.
+fn numbered(sequence: u64, length: usize) -> Vec<u8> {
+    let mut data: Vec<u8> = (sequence..).take(length).map(|place| (place % 251) as u8).collect();
+    data[0] = Class::E2e.lane();
+    data
+}
+
+async fn l2_8_the_greatest_message_of_an_origin_passes_two_relays_whole_and_once(transport: Transport) {
+    let mut line = Line::start(transport).await;
+    let mut handled = line.serve(MESSAGE_LIMIT - BESIDE);
+    let counters = Counters::record();
+    let (origin, to) = (&line.origin.origin, line.destination.did());
+    let over = origin.send(to, numbered(0, MESSAGE_LIMIT - BESIDE + 1)).await;
+    assert!(over.is_err(), "one byte more is refused");
+    let sent = origin.send(to, numbered(0, MESSAGE_LIMIT - BESIDE)).await.expect("accepted");
+    sent.await.expect("taken over");
+    assert_eq!(handled.recv().await, Some(0));
+    assert_eq!((handled.try_recv().ok(), counters.refusals()), (None, [].into()));
+    let streams: Vec<_> = line.relays.iter().map(|relay| relay.admission.health().streams).collect();
+    assert_eq!((streams, line.destination.admission.health().streams), (vec![0, 0], 1), "law L5.4");
+}
+
+async fn l3_8_a_link_between_relays_that_ends_in_the_middle_of_messages_costs_these_at_most(transport: Transport) {
+    const MESSAGES: u64 = 20;
+    const LENGTH: usize = 20 * FRAME_LIMIT;
+    let mut line = Line::start(transport).await;
+    let mut handled = line.serve(LENGTH);
+    let counters = Counters::record();
+    let to = line.destination.did();
+    for sequence in 0..MESSAGES {
+        let origin = line.origin.origin.clone();
+        let sending = tokio::spawn(async move { origin.send(to, numbered(sequence, LENGTH)).await });
+        // Every other one; by both relays, somewhere in the middle.
+        let (mut forwarded, until) = (0, if sequence % 2 == 0 { 3 + sequence } else { 0 });
+        while forwarded < until {
+            tokio::task::yield_now().await;
+            forwarded += counters.take("admit_one_forwarded_total", "").values().sum::<u64>();
+        }
+        if sequence % 2 == 0 {
+            line.relays[0].node.disconnect(line.relays[1].node.peer);
+        }
+        // The relay takes each chunk over, whatever becomes of its copy.
+        sending.await.expect("no panic").expect("accepted").await.expect("taken over");
+        counters.take("admit_one_forwarded_total", "");
+    }
+    let mut found = Vec::new();
+    while found.last() != Some(&(MESSAGES - 1)) {
+        found.push(handled.recv().await.expect("the node runs"));
+    }
+    assert!(found.is_sorted_by(|before, after| before < after), "once and in order: {found:?}");
+    assert!((1..MESSAGES).step_by(2).all(|undisturbed| found.contains(&undisturbed)), "no more is lost: {found:?}");
+    assert!(handled.try_recv().is_err());
+    println!("{} of {MESSAGES} messages, {} of which were disturbed", found.len(), MESSAGES / 2);
 }
 
 /// An origin that signs by hand, at its node.

@@ -146,6 +146,8 @@ fn application(shared: &Shared, verified: &Verified) -> Option<Application> {
     }
     let delegatee = verified.delegation().map(|delegation| delegation.delegatee());
     let own = is_own_connection(&verified.peer_did(), &verified.origin(), delegatee.as_ref());
+    // What came in part by another way is a relayed copy like any other.
+    let own = own && verified.came_on_one_link();
     Some(Application {
         classifier: shared.classifier,
         namespace: verified.namespace().and_then(|namespace| Namespace::new(namespace).ok()),

@@ -6,7 +6,7 @@
 //!
 //! 1. its class is `Application`;
 //! 2. it arrived on the authenticated connection of its own origin: the peer's key is the origin, or the delegatee of the
-//!    origin's verified delegation (`is_own_connection`);
+//!    origin's verified delegation (`is_own_connection`); of one in chunks, all of them arrived on that one connection;
 //! 3. its namespace is registered, and it was issued after the registration's mark.
 //!
 //! It is then admitted in a volatile window of its stream on that link (`Windows`), which is never written and goes with

@@ -51,17 +51,6 @@ impl Accounts {
         }
     }
 
-    /// Whether `peer` may have one more message remembered, and all together.
-    pub(super) fn room_for_id(&self, peer: &Peer, config: &ReassemblyConfig) -> Result<(), ChunkRefusal> {
-        if self.of(peer).ids >= config.link_ids {
-            Err(ChunkRefusal::LinkIds { bound: config.link_ids })
-        } else if self.all.ids >= config.ids {
-            Err(ChunkRefusal::AllIds { bound: config.ids })
-        } else {
-            Ok(())
-        }
-    }
-
     /// Whether `peer` may begin one more message, and all together.
     pub(super) fn room_for_message(&self, peer: &Peer, config: &ReassemblyConfig) -> Result<(), ChunkRefusal> {
         if self.of(peer).messages >= config.link_messages {
@@ -73,7 +62,6 @@ impl Accounts {
         }
     }
 
-    #[cfg(test)]
     pub(super) fn peers(&self) -> &HashMap<Peer, Account> {
         &self.peers
     }

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     clock::WallMs,
-    message::{MESSAGE_LIMIT, slice_range},
+    message::{MESSAGE_LIMIT, TransactionDigest, slice_range},
 };
 
 /// One reading of the clocks.
@@ -40,6 +40,7 @@ struct Closed {
     how: How,
     /// Whose id it takes.
     peer: Peer,
+    expires_at: WallMs,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -54,6 +55,8 @@ pub(super) struct Gathered {
     config: ReassemblyConfig,
     gathering: HashMap<Name, Message>,
     closed: HashMap<Scope, Closed>,
+    /// The same by link, and by expiry within each.
+    closed_of: BTreeSet<(Peer, WallMs, Scope)>,
     /// When each of both expires.
     expiries: BTreeSet<(WallMs, Name, Option<Peer>)>,
     /// Since when each message gathers.
@@ -68,6 +71,7 @@ impl Gathered {
             config,
             gathering: HashMap::new(),
             closed: HashMap::new(),
+            closed_of: BTreeSet::new(),
             expiries: BTreeSet::new(),
             ages: BTreeSet::new(),
             accounts: Accounts::default(),
@@ -143,9 +147,8 @@ impl Gathered {
             && expires_at <= now.wall
         {
             self.expiries.pop_first();
-            if let Some(closed) = self.closed.remove(&(name, peer)) {
-                self.accounts.subtract(&closed.peer, Account { ids: 1, ..Account::default() });
-            } else if peer.is_none()
+            if !self.forget((name, peer))
+                && peer.is_none()
                 && let Some(message) = self.gathering.remove(&name)
             {
                 self.ages.remove(&(message.began, name));
@@ -178,7 +181,7 @@ impl Gathered {
         let peer = &chunk.peer;
         let first = self.gathering.get(&chunk.name).is_none_or(|message| !message.is_brought_by(peer));
         if first {
-            self.accounts.room_for_id(peer, &self.config)?;
+            self.make_room_for_id(peer)?;
         }
         let bytes = cost(chunk, first);
         let room = if first { self.accounts.room_for_message(peer, &self.config) } else { Ok(()) };
@@ -194,6 +197,33 @@ impl Gathered {
         let one = usize::from(first);
         self.accounts.add(*peer, Account { bytes, messages: one, ids: one });
         Ok(())
+    }
+
+    /// Whether `newcomer` may have one more message remembered. Where all places are taken, the link that takes most of
+    /// them, if more than the newcomer would, forgets the one of its tombstones that expires first.
+    fn make_room_for_id(&mut self, newcomer: &Peer) -> Result<(), ChunkRefusal> {
+        let ids = self.accounts.of(newcomer).ids;
+        if ids >= self.config.link_ids {
+            return Err(ChunkRefusal::LinkIds { bound: self.config.link_ids });
+        }
+        if self.accounts.all().ids < self.config.ids {
+            return Ok(());
+        }
+        let greater = self.accounts.peers().iter().filter(|(_, of)| of.ids > ids + 1);
+        let closed = greater.filter_map(|(peer, of)| Some((of.ids, *peer, self.first_closed(peer)?)));
+        let Some((.., (expires_at, (name, scope)))) = closed.max_by_key(|(ids, peer, _)| (*ids, *peer)) else {
+            return Err(ChunkRefusal::AllIds { bound: self.config.ids });
+        };
+        self.expiries.remove(&(expires_at, name, scope));
+        self.forget((name, scope));
+        Ok(())
+    }
+
+    /// The tombstone of a link that expires first.
+    fn first_closed(&self, peer: &Peer) -> Option<(WallMs, Scope)> {
+        let first = Name { origin: [0; 32], original: TransactionDigest([0; 32]) };
+        let from = self.closed_of.range((*peer, 0, (first, None))..).next();
+        from.filter(|(of, ..)| of == peer).map(|(_, expires_at, scope)| (*expires_at, *scope))
     }
 
     /// Whether `cost` bytes more of `newcomer` fit the bounds, after a link that holds more made room.
@@ -233,7 +263,7 @@ impl Gathered {
 
     fn close_for(&mut self, peer: Peer, name: Name, expires_at: WallMs) {
         self.expiries.insert((expires_at, name, Some(peer)));
-        self.closed.insert((name, Some(peer)), Closed { how: How::Failed(Failure::Room), peer });
+        self.remember((name, Some(peer)), Closed { how: How::Failed(Failure::Room), peer, expires_at });
         self.count(Failure::Room);
     }
 
@@ -252,10 +282,24 @@ impl Gathered {
         for (place, (peer, _)) in message.parts().enumerate() {
             self.accounts.subtract(&peer, Account { bytes: 0, messages: 1, ids: usize::from(place > 0) });
             if place == 0 {
-                self.closed.insert((name, None), Closed { how, peer });
+                self.remember((name, None), Closed { how, peer, expires_at: message.expires_at() });
             }
         }
         Some(message)
+    }
+
+    /// Keeps a tombstone, whose id is accounted.
+    fn remember(&mut self, scope: Scope, closed: Closed) {
+        self.closed_of.insert((closed.peer, closed.expires_at, scope));
+        self.closed.insert(scope, closed);
+    }
+
+    /// Whether there was such a tombstone. Its entry among the expiries is the caller's.
+    fn forget(&mut self, scope: Scope) -> bool {
+        let Some(Closed { peer, expires_at, .. }) = self.closed.remove(&scope) else { return false };
+        self.closed_of.remove(&(peer, expires_at, scope));
+        self.accounts.subtract(&peer, Account { ids: 1, ..Account::default() });
+        true
     }
 
     fn count(&mut self, failure: Failure) {
@@ -286,11 +330,13 @@ impl Gathered {
         }
         for ((name, peer), closed) in &self.closed {
             peers.entry(closed.peer).or_default().ids += 1;
+            assert!(self.closed_of.contains(&(closed.peer, closed.expires_at, (*name, *peer))));
             let key = self.expiries.iter().find(|(_, of, scope)| (of, scope) == (name, peer));
             assert!(key.is_some_and(|(at, ..)| *at > now.wall));
             keys.extend(key);
         }
         assert_eq!((keys.len(), self.ages.len()), (self.expiries.len(), self.gathering.len()));
+        assert_eq!(self.closed_of.len(), self.closed.len());
         assert_eq!(&peers, self.accounts.peers());
         let all = peers.values().fold(Account::default(), |all, of| Account {
             bytes: all.bytes + of.bytes,

@@ -26,7 +26,7 @@ pub struct ReassemblyLayer {
 pub(super) struct Shared {
     pub(super) verify: VerifyLayer,
     /// One message is joined at a time, so that one at most is held twice.
-    pub(super) joining: Semaphore,
+    pub(super) joining: Arc<Semaphore>,
     clock: Arc<dyn Clock>,
     table: Mutex<Table>,
 }
@@ -40,7 +40,7 @@ struct Table {
 impl ReassemblyLayer {
     pub(in crate::layer) fn new(verify: VerifyLayer, clock: Arc<dyn Clock>, config: ReassemblyConfig) -> Self {
         let table = Mutex::new(Table { gathered: Gathered::new(config), purging: false });
-        Self { shared: Arc::new(Shared { verify, joining: Semaphore::new(1), clock, table }) }
+        Self { shared: Arc::new(Shared { verify, joining: Arc::new(Semaphore::new(1)), clock, table }) }
     }
 }
 

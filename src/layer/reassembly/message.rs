@@ -8,6 +8,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use super::{CHUNK_OVERHEAD, ChunkRefusal, MESSAGE_OVERHEAD, account::Peer};
 use crate::{
     clock::WallMs,
+    link::LinkId,
     message::{Class, Incarnation, TransactionDigest, TxId},
 };
 
@@ -60,6 +61,8 @@ impl Common {
 pub(super) struct Chunk<'a> {
     pub(super) name: Name,
     pub(super) peer: Peer,
+    /// The peer's connection that it came on.
+    pub(super) link: LinkId,
     pub(super) common: Common,
     pub(super) index: u32,
     pub(super) slice: &'a [u8],
@@ -82,9 +85,11 @@ struct Slice {
 }
 
 /// What one link brought of a message, whether or not others brought the same.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Part {
     brought: BTreeSet<u32>,
+    /// The connection that all of it came on, if it was one.
+    link: Option<LinkId>,
     /// Bytes accounted for it.
     bytes: usize,
 }
@@ -118,8 +123,10 @@ impl Message {
 
     /// Stores a chunk that was judged and costs its link `cost` bytes.
     pub(super) fn store(&mut self, chunk: &Chunk<'_>, cost: usize) {
-        let part = self.parts.entry(chunk.peer).or_default();
+        let begin = || Part { brought: BTreeSet::new(), link: Some(chunk.link), bytes: 0 };
+        let part = self.parts.entry(chunk.peer).or_insert_with(begin);
         part.bytes += cost;
+        part.link = part.link.filter(|link| *link == chunk.link);
         if part.brought.insert(chunk.index) {
             let slice = self.slices.entry(chunk.index);
             slice.or_insert_with(|| Slice { bytes: chunk.slice.into(), bringers: 0 }).bringers += 1;
@@ -146,6 +153,12 @@ impl Message {
 
     pub(super) fn is_complete(&self) -> bool {
         u32::try_from(self.slices.len()).is_ok_and(|held| held == self.common.count)
+    }
+
+    /// Whether `peer` brought all of a complete one, on one connection.
+    pub(super) fn came_on_one_connection(&self, peer: &Peer) -> bool {
+        let part = self.parts.get(peer).filter(|part| part.link.is_some());
+        part.is_some_and(|part| part.brought.len() == self.slices.len())
     }
 
     /// The links that bring it, with the bytes accounted to each.

@@ -7,7 +7,8 @@
 //! **State** (`core::Gathered`, pure), by the original's *name*, its origin and the digest that its chunks claim:
 //!
 //! - *gathering*: what all its chunks must agree in, the slices so far, and which link brought which;
-//! - *closed*, a tombstone until the original expires: finished; failed; or failed for one link only.
+//! - *closed*, a tombstone until the original expires: finished; failed; or failed for one link only. Where all ids are
+//!   taken, it may have to go before.
 //!
 //! **Transition**: one verified chunk and the clocks' reading in. First what expired or is too old goes. Then, in order:
 //! the chunk's numbers contradict each other, or it has expired (refused, nothing else changes); its original is closed
@@ -27,8 +28,9 @@
 //! a bound of its own link a chunk is refused. Where the bytes in all are reached, the link that holds most loses its
 //! part of a message, if that link holds more than the newcomer would; else the newcomer is refused. So a link that holds
 //! no more than its even share is never the one that loses, as long as handlers are done with what others finished. The
-//! messages in all are enough for every link (law L10.3) at its own bound. Where the ids in all are reached, new messages
-//! are refused until some expire.
+//! messages in all are enough for every link (law L10.3) at its own bound. Where the ids in all are reached, the link that
+//! takes most of them forgets its tombstone that expires first, if it takes more than the newcomer would; else the newcomer
+//! is refused. What is forgotten may be gathered again, as after a restart, and the window knows whether it was admitted.
 //!
 //! **Time.** Nothing is held past its expiry on the wall clock, read inside, or past the greatest age on the monotonic
 //! one, whichever comes first: each call lets go what is due, and while anything is held a task does. A chunk of a link
@@ -37,14 +39,16 @@
 //! **Joining** 60 MB, hashing and verifying it takes 0.1 to 0.3 s of one core. It runs on the runtime's threads for
 //! blocking work, one message at a time in the process, and the service whose call completed it is not ready until the
 //! original has reached the next step: so it keeps its place in its channel's order (law L5.6), and no other channel
-//! waits for it. While it is joined a message stands in memory twice, so what all the links together can make this step
+//! waits for it. It goes on, accounted and alone, though its caller goes away. While it is joined a message stands in memory twice, so what all the links together can make this step
 //! hold is at most [`ReassemblyConfig::bytes`], and [`MESSAGE_LIMIT`](crate::message::MESSAGE_LIMIT) once, and the
-//! tombstones (about 300 bytes each).
+//! tombstones (about 500 bytes each).
 //!
 //! **The original** must decode whole, self-contained and unnested; have the fields, origin, class and head of its chunks
 //! and the digest that they claim; and stand under its origin's signature and a delegation valid at issued-at and now.
 //! One that does not is refused and its message has failed. It is then admitted as any other: the sequence that its
-//! chunks carry is used once, by it, and a copy that is gathered again after a restart is a Replay.
+//! chunks carry is used once, by it, and a copy that is gathered again after a restart is a Replay. It may be link-local (law
+//! L6.1) only if all its chunks came on one connection, its origin's own; one that came in part by another way uses the
+//! durable window.
 //!
 //! Metrics: gauges `admit_one_reassembly_messages` and `admit_one_reassembly_bytes`, and counter
 //! `admit_one_reassembly_failures_total` by `reason` (see [`Failure::label`]); refusals as everywhere in the layer.

@@ -90,7 +90,7 @@ pub enum ChunkRefusal {
         /// The bound.
         bound: usize,
     },
-    /// As many messages as are remembered have not expired.
+    /// As many messages as are remembered have not expired, and no link takes more of these places than this one would.
     #[error("{bound} messages have not expired, as many as are remembered: send it later, or raise the bound")]
     AllIds {
         /// The bound.

@@ -107,6 +107,8 @@ where
 struct Complete {
     message: Message,
     name: Name,
+    /// Whether all of it came on the connection of the last chunk.
+    whole_link: bool,
     held: CreditGuard,
 }
 
@@ -122,6 +124,7 @@ fn store(shared: &Arc<Shared>, verified: &Verified) -> Result<Option<Complete>, 
     let chunk = Chunk {
         name: Name { origin: *verified.origin().as_bytes(), original },
         peer: *verified.peer_did().as_bytes(),
+        link: verified.link(),
         common: Common {
             class: verified.class(),
             tx_id: content.tx_id,
@@ -141,7 +144,8 @@ fn store(shared: &Arc<Shared>, verified: &Verified) -> Result<Option<Complete>, 
         Taken::Complete(message) => {
             let (shared, parts) = (Arc::clone(shared), message.parts().collect::<Vec<_>>());
             let held = CreditGuard::new(move || shared.let_go(parts));
-            Ok(Some(Complete { message, name: chunk.name, held }))
+            let whole_link = message.came_on_one_connection(&chunk.peer);
+            Ok(Some(Complete { message, name: chunk.name, whole_link, held }))
         }
     }
 }
@@ -157,24 +161,21 @@ async fn hand_on<S, R, E>(
 where
     S: Service<Verified, Response = Outcome<R>, Error = AdmissionError<E>>,
 {
-    let Complete { message, name, held } = complete;
+    let Complete { message, name, whole_link, held } = complete;
     let credit = verified.take_credit();
-    // What is held for it is given back when its credit is: once its handler is done with it.
-    let both = CreditGuard::new(move || drop((credit, held)));
-    let joined = {
-        let one_at_a_time = shared.joining.acquire().await;
-        let verify = shared.verify.clone();
-        let joined = task::blocking(move || {
-            let encoded = message.join();
-            verify.judge_original(encoded, name.original, verified)
-        });
-        let joined = joined.await.unwrap_or_else(|| Err(ChunkRefusal::Interrupted.into()));
-        drop(one_at_a_time);
-        joined
-    };
-    match joined {
-        Ok(mut original) => {
-            original.set_credit(both);
+    let one_at_a_time = Arc::clone(&shared.joining).acquire_owned().await;
+    let verify = shared.verify.clone();
+    let joined = task::blocking(move || {
+        let encoded = message.join();
+        let original = verify.judge_original(encoded, name.original, verified, whole_link);
+        // Both stay with the work, which goes on where its caller goes away.
+        original.map(|original| (original, held, one_at_a_time))
+    });
+    match joined.await.unwrap_or_else(|| Err(ChunkRefusal::Interrupted.into())) {
+        Ok((mut original, held, one_at_a_time)) => {
+            drop(one_at_a_time);
+            // What is held for it is given back when its credit is: once its handler is done with it.
+            original.set_credit(CreditGuard::new(move || drop((credit, held))));
             tracing::debug!(digest = %original.digest(), length = original.data().len(), "reassembled");
             let answer = inner.call(original);
             drop(reached);

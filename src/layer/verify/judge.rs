@@ -98,6 +98,7 @@ pub(super) fn judge(
         peer,
         peer_did,
         link: arrival.link,
+        whole_link: true,
         channel: arrival.channel,
         read_at: arrival.read_at,
         credit: arrival.credit,

@@ -17,13 +17,14 @@ impl VerifyLayer {
     }
 
     /// Judges what the chunks of `original` joined to, of which `chunk` came last (law L2.8): as a frame is judged (laws
-    /// L1 and L2), but that the facts of its link are the chunk's, and that it must be what its chunks say. Whether it
-    /// lives is decided by the boundary.
+    /// L1 and L2), but that the facts of its link are the chunk's, and that it must be what its chunks say. `whole_link`:
+    /// all of them came on that link. Whether it lives is decided by the boundary.
     pub(in crate::layer) fn judge_original(
         &self,
         encoded: Bytes,
         original: TransactionDigest,
         chunk: Verified,
+        whole_link: bool,
     ) -> Result<Verified, Refusal> {
         let rules = &*self.rules;
         let transaction = Transaction::decode_self_contained(encoded).map_err(ChunkRefusal::Original)?;
@@ -58,7 +59,7 @@ impl VerifyLayer {
         signatures.verify(&self.known)?;
 
         let payload = Payload { transaction, ..chunk.payload };
-        let mut verified = Verified { payload, namespace, head, digest, ..chunk };
+        let mut verified = Verified { payload, namespace, head, digest, whole_link, ..chunk };
         verified.trace();
         Ok(verified)
     }

@@ -24,6 +24,8 @@ pub struct Verified {
     pub(super) peer: PeerId,
     pub(super) peer_did: Did,
     pub(super) link: LinkId,
+    /// Whether all of it came on `link`: of an original, each of its chunks.
+    pub(super) whole_link: bool,
     pub(super) channel: Option<Channel>,
     pub(super) read_at: Option<Duration>,
     pub(super) credit: Option<CreditGuard>,
@@ -101,6 +103,11 @@ impl Verified {
     /// The connection generation that it came on.
     pub const fn link(&self) -> LinkId {
         self.link
+    }
+
+    /// Whether all of it came on its link: of an original, each of its chunks.
+    pub(in crate::layer) const fn came_on_one_link(&self) -> bool {
+        self.whole_link
     }
 
     /// The channel that it came on, where the transport has channels.

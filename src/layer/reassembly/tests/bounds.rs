@@ -149,12 +149,40 @@ fn l2_8_so_many_names_are_remembered_and_new_messages_are_refused_until_some_exp
     assert_eq!(table.take(&sent[1].chunk(0, ALICE), at(0)), Err(ChunkRefusal::LinkIds { bound: 2 }));
     table.take(&sent[1].chunk(0, BOB), at(0)).unwrap();
     assert_eq!(table.take(&sent[2].chunk(0, BOB), at(0)), Err(ChunkRefusal::AllIds { bound: 3 }));
-    assert_eq!(table.take(&sent[2].chunk(0, MALLORY), at(0)), Err(ChunkRefusal::AllIds { bound: 3 }));
+    table.take(&sent[2].chunk(0, MALLORY), at(0)).unwrap();
+    let again = table.take(&sent[0].chunk(0, BOB), at(0));
+    assert_eq!(again, Err(ChunkRefusal::AllIds { bound: 3 }), "Alice forgot it for Mallory, and is not asked again");
     assert!(table.take(&unfinished.chunk(1, ALICE), at(0)).unwrap().is_some(), "what was begun goes on");
     assert_eq!(table.held().2, 3);
     let mut later = sent[3].clone();
     later.common.issued_at += TTL;
     table.take(&later.chunk(0, ALICE), at(TTL)).unwrap();
+}
+
+#[test]
+fn l2_8_links_that_use_up_all_names_take_none_from_a_link_that_uses_fewer() {
+    let mut table = Table::new(ReassemblyConfig { link_ids: 8, ids: 24, ..WIDE });
+    for id in 0..24 {
+        table.take(&Sent::new(id, 10, 1).chunk(0, [200 + id / 8; 32]), at(0)).unwrap();
+    }
+    let more = Sent::new(50, 10, 1);
+    assert_eq!(table.take(&more.chunk(0, [200; 32]), at(0)), Err(ChunkRefusal::LinkIds { bound: 8 }));
+    // Each of four has six in the end.
+    for id in 100..106 {
+        let honest = Sent::new(id, 10, 2);
+        table.take(&honest.chunk(0, ALICE), at(0)).unwrap();
+        assert!(table.take(&honest.chunk(1, ALICE), at(0)).unwrap().is_some());
+    }
+    let more = Sent::new(106, 10, 2);
+    assert_eq!(table.take(&more.chunk(0, ALICE), at(0)), Err(ChunkRefusal::AllIds { bound: 24 }));
+    assert_eq!(table.held().2, 24);
+    // What one forgot is gathered anew, as after a restart: whether it was admitted is for the window to say.
+    table.let_go(at(0));
+    let forgotten = (0..24).find(|id| {
+        let again = Sent::new(*id, 10, 1);
+        table.take(&again.chunk(0, BOB), at(0)) != Err(ChunkRefusal::Finished)
+    });
+    assert!(forgotten.is_some());
 }
 
 #[test]

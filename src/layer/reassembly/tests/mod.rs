@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     clock::WallMs,
+    link::LinkId,
     message::{Class, Incarnation, MESSAGE_LIMIT, TransactionDigest, TxId, slice_range},
 };
 
@@ -59,7 +60,14 @@ impl Sent {
 
     fn chunk(&self, index: u32, peer: Peer) -> Chunk<'_> {
         let range = slice_range(index, self.common.count, self.common.length).unwrap();
-        Chunk { name: self.name, peer, common: self.common.clone(), index, slice: &self.encoded[range] }
+        Chunk {
+            name: self.name,
+            peer,
+            link: LinkId::of(peer),
+            common: self.common.clone(),
+            index,
+            slice: &self.encoded[range],
+        }
     }
 }
 

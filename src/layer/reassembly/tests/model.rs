@@ -1,5 +1,7 @@
 //! The core against a naive model that keeps lists and adds everything up anew, and an honest link among hostile ones.
 
+use std::cmp::Reverse;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -91,6 +93,17 @@ impl Model {
         self.gathering.retain(|message| !message.came.is_empty());
     }
 
+    /// Whether the link that most is remembered of forgot a tombstone, which it does for one of which less is.
+    fn forget(&mut self, newcomer: Peer) -> bool {
+        let would = self.ids(Some(newcomer)) + 1;
+        let greater = self.tombstones.iter().map(|of| (self.ids(Some(of.peer)), of)).filter(|(ids, _)| *ids > would);
+        let first = |of: &Tombstone| Reverse((of.expires_at, of.name, of.of));
+        let Some((_, forgotten)) = greater.max_by_key(|(ids, of)| (*ids, of.peer, first(of))) else { return false };
+        let (name, of) = (forgotten.name, forgotten.of);
+        self.tombstones.retain(|tombstone| (tombstone.name, tombstone.of) != (name, of));
+        true
+    }
+
     /// As the table does: whether the chunk is refused, by name, or stored, or completes its message.
     fn take(&mut self, sent: &Sent, index: u32, slice: &[u8], peer: Peer, now: Now) -> Result<bool, &'static str> {
         self.purge(now);
@@ -118,7 +131,7 @@ impl Model {
         if first && self.ids(Some(peer)) >= self.config.link_ids {
             return Err("reassembly_link_ids");
         }
-        if first && self.ids(None) >= self.config.ids {
+        if first && self.ids(None) >= self.config.ids && !self.forget(peer) {
             return Err("reassembly_ids");
         }
         let cost = CHUNK_OVERHEAD + slice.len() + if first { MESSAGE_OVERHEAD + 1 } else { 0 };
