@@ -89,7 +89,9 @@ impl AdmissionLayer {
 }
 
 impl<F> AdmissionLayerBuilder<F> {
-    /// Derives classes by `classifier`; default [`TagClassifier`]. Every node of an overlay needs the same one.
+    /// Derives classes by `classifier`; default [`TagClassifier`]. Every node of an overlay needs the same one, and so do
+    /// all layers over one boundary: once namespaces are registered on it, the first that reads anything of class
+    /// Application is the run's, and what another one read is refused.
     pub fn classifier(mut self, classifier: Arc<dyn Classifier>) -> Self {
         self.classifier = classifier;
         self

@@ -69,6 +69,9 @@ impl Boundary {
         {
             return Err(BoundaryRefusal::BeforeMark { mark });
         }
+        if self.read_by_another(request) {
+            return Err(BoundaryRefusal::OtherClassifier);
+        }
         self.not_withdrawn(request)?;
         let floor = self.floors.of(request.stream.class);
         if request.expires_at() <= floor && guards.keep(Guard::Floor) {

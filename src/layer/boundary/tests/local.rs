@@ -256,6 +256,21 @@ async fn l6_4_another_classifier_refuses_what_the_last_one_admitted_whatever_it_
 }
 
 #[tokio::test]
+async fn l6_4_of_two_classifiers_in_one_run_the_first_reads_on_and_the_other_sets_no_mark() {
+    let node = delegating(&["chat"]).await;
+    let _links = [node.connect(1), node.connect(2)];
+    assert_eq!(node.answer(node.chat(1, 1)).await, Ok(Verdict::First));
+    let records = node.store.records();
+    for sequence in 2..10 {
+        let other = on(None, node.fresh(stream(2, Class::Application), sequence));
+        assert_eq!(node.answer(read_by("two", other)).await, Err(BoundaryRefusal::OtherClassifier));
+        assert_eq!(node.answer(node.chat(sequence, 1)).await, Ok(Verdict::Advance));
+        node.pass(1);
+    }
+    assert_eq!(node.store.records(), records);
+}
+
+#[tokio::test]
 async fn l9_2_a_failed_batch_takes_back_the_windows_that_waited_for_it_and_no_other() {
     let node = delegating(&["chat"]).await;
     let _link = node.connect(1);
