@@ -142,6 +142,7 @@ impl<F> AdmissionLayerBuilder<F> {
     pub fn build(self) -> AdmissionLayer<F> {
         let clock = Arc::clone(self.admission.clock());
         let classifier = self.classifier.identity();
+        let slots = self.admission.config().shares.slots;
         let rules = Rules {
             network: self.network,
             local: self.local,
@@ -154,7 +155,7 @@ impl<F> AdmissionLayerBuilder<F> {
             resolve: ResolveLayer::new(self.frame_limit),
             reassembly: ReassemblyLayer::new(verify.clone(), Arc::clone(&clock), self.reassembly),
             verify,
-            forward: ForwardLayer::new(self.local, clock, self.forwarding),
+            forward: ForwardLayer::new(self.local, clock, slots, self.forwarding),
             admit: AdmitLayer::new(self.local, classifier, self.admission, self.concurrency, self.evidence),
         }
     }
