@@ -90,7 +90,9 @@ impl AdmissionLayer {
 }
 
 impl<F> AdmissionLayerBuilder<F> {
-    /// Derives classes by `classifier`; default [`TagClassifier`]. Every node of an overlay needs the same one.
+    /// Derives classes by `classifier`; default [`TagClassifier`]. Every node of an overlay needs the same one, and so do
+    /// all layers over one boundary: once namespaces are registered on it, the first that reads anything of class
+    /// Application is the run's, and what another one read is refused.
     pub fn classifier(mut self, classifier: Arc<dyn Classifier>) -> Self {
         self.classifier = classifier;
         self
@@ -141,6 +143,7 @@ impl<F> AdmissionLayerBuilder<F> {
     pub fn build(self) -> AdmissionLayer<F> {
         let clock = Arc::clone(self.admission.clock());
         let classifier = self.classifier.identity();
+        let slots = self.admission.config().shares.slots;
         let rules = Rules {
             network: self.network,
             local: self.local,
@@ -153,7 +156,7 @@ impl<F> AdmissionLayerBuilder<F> {
             resolve: ResolveLayer::new(self.frame_limit),
             reassembly: ReassemblyLayer::new(verify.clone(), Arc::clone(&clock), self.reassembly),
             verify,
-            forward: ForwardLayer::new(self.local, clock, self.forwarding),
+            forward: ForwardLayer::new(self.local, clock, slots, self.forwarding),
             admit: AdmitLayer::new(self.local, classifier, self.admission, self.concurrency, self.evidence),
         }
     }

@@ -201,6 +201,9 @@ pub enum Refusal {
         /// The mark.
         mark: WallMs,
     },
+    /// Namespaces are registered, and another classifier read it than the one that reads in this run (law L6.4).
+    #[error("read by another classifier than this run's: give all layers over one boundary the same")]
+    OtherClassifier,
     /// It expires at or below its class's floor, where removed streams may have admitted it (law L10.5).
     #[error("expires at or before {floor}, up to which spent streams of its class were removed: sign it anew")]
     BelowFloor {
@@ -348,6 +351,7 @@ impl Refusal {
             Refusal::StreamUnavailable { .. } => "stream_unavailable",
             Refusal::BeforeMark { .. } => "before_mark",
             Refusal::NamespaceWithdrawn { .. } => "namespace_withdrawn",
+            Refusal::OtherClassifier => "other_classifier",
             Refusal::BelowFloor { .. } => "below_floor",
             Refusal::IncarnationAhead { .. } => "incarnation_ahead",
             Refusal::Replay => "replay",
@@ -381,6 +385,7 @@ impl From<BoundaryRefusal> for Refusal {
             BoundaryRefusal::FromTheFuture { issued_at, sigma } => Refusal::FromTheFuture { issued_at, sigma },
             BoundaryRefusal::BeforeMark { mark } => Refusal::BeforeMark { mark },
             BoundaryRefusal::NamespaceWithdrawn { mark } => Refusal::NamespaceWithdrawn { mark },
+            BoundaryRefusal::OtherClassifier => Refusal::OtherClassifier,
             BoundaryRefusal::BelowFloor { floor } => Refusal::BelowFloor { floor },
             BoundaryRefusal::IncarnationAhead { incarnation, sigma } => {
                 Refusal::IncarnationAhead { incarnation, sigma }

@@ -56,7 +56,8 @@ impl AdmitLayer {
         concurrency: NonZeroUsize,
         evidence: Option<Arc<dyn Signer>>,
     ) -> Self {
-        Self { shared: Arc::new(Shared { local, classifier, admission, turns: Turns::new(concurrency), evidence }) }
+        let turns = Turns::new(concurrency, admission.config().shares.slots);
+        Self { shared: Arc::new(Shared { local, classifier, admission, turns, evidence }) }
     }
 }
 

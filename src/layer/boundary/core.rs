@@ -203,6 +203,11 @@ impl Boundary {
         }
         let (sigma, ttl) = self.greatest();
         self.streams.pass(reading.monotonic, self.wait(sigma, ttl), 2 * REMOVALS);
+        if self.streams.get(&request.stream).is_none()
+            && let Ok(introducer) = self.introducer(request)
+        {
+            self.streams.pass_charged(introducer, self.spent(reading).waited);
+        }
         self.local.windows.sweep(self.steady.read(reading.monotonic), self.quotas.fill_time());
         let change = match self.judge(request, reading, stage) {
             Ok(change) => change,

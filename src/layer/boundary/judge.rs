@@ -15,6 +15,7 @@ use crate::{
         quota::Buckets,
         window::{Verdict, observe},
     },
+    link::NoSlot,
     message::StreamKey,
     storage::{
         Table,
@@ -68,6 +69,9 @@ impl Boundary {
             && guards.keep(Guard::BirthMark)
         {
             return Err(BoundaryRefusal::BeforeMark { mark });
+        }
+        if self.read_by_another(request) {
+            return Err(BoundaryRefusal::OtherClassifier);
         }
         self.not_withdrawn(request)?;
         let floor = self.floors.of(request.stream.class);
@@ -124,11 +128,7 @@ impl Boundary {
         spent: Spent,
         unrestorable: usize,
     ) -> Result<(Introducer, Vec<StreamKey>), BoundaryRefusal> {
-        let introducer = match request.carrier {
-            Carrier::Link(link) => Introducer::Slot(self.slots.of(&link, self.streams.charges())?),
-            Carrier::Inbox { .. } => Introducer::Inbox,
-            Carrier::Own => Introducer::Own,
-        };
+        let introducer = self.introducer(request)?;
         // How many must go before a new stream has a place.
         let over = (self.streams.len() + unrestorable + 1).saturating_sub(self.bound);
         let mut removals = self.removals(&request.stream, spent, over);
@@ -147,7 +147,16 @@ impl Boundary {
         spent.take(REMOVALS.max(needed)).copied().collect()
     }
 
-    fn spent(&self, reading: &Reading) -> Spent {
+    /// Whom a new stream of the request is charged to (law L10.2).
+    pub(super) fn introducer(&self, request: &Request) -> Result<Introducer, NoSlot> {
+        Ok(match request.carrier {
+            Carrier::Link(link) => Introducer::Slot(self.slots.of(&link, self.streams.charges())?),
+            Carrier::Inbox { .. } => Introducer::Inbox,
+            Carrier::Own => Introducer::Own,
+        })
+    }
+
+    pub(super) fn spent(&self, reading: &Reading) -> Spent {
         let (guards, wall) = (self.tolerance.guards, reading.wall);
         let (sigma, ttl) = self.greatest();
         let expired = match (guards.keep(Guard::Spent), guards.keep(Guard::SpentTolerance)) {

@@ -13,7 +13,7 @@ use crate::{
         window::{Verdict, Window, observe},
     },
     link::LinkId,
-    message::{Class, StreamKey},
+    message::{Class, ClassifierId, StreamKey},
     storage::{
         Key, Scan, Table,
         birth::Reading,
@@ -27,6 +27,8 @@ use crate::{
 pub(super) struct Local {
     pub(super) registry: Registry,
     pub(super) windows: Windows,
+    /// Who reads in this run: whoever did first since a namespace is known.
+    reader: Option<ClassifierId>,
     /// How often a mark was set, so that who hands over sees whether one may concern it.
     pub(super) marks: u64,
     /// How far a horizon is moved past what moves it.
@@ -69,7 +71,7 @@ pub(super) enum Unregistered {
 impl Local {
     pub(super) fn restore(clock: &Scan) -> Result<Self, AdmissionOpenError> {
         let registry = shared(clock, "namespaces", NAMESPACES_KEY, Registry::decode)?.unwrap_or_default();
-        Ok(Self { registry, windows: Windows::default(), marks: 0, ahead: HORIZON_AHEAD_MS })
+        Ok(Self { registry, windows: Windows::default(), reader: None, marks: 0, ahead: HORIZON_AHEAD_MS })
     }
 
     pub(super) fn undo(&mut self, undo: LocalUndo, now: Moment) {
@@ -181,7 +183,8 @@ impl Boundary {
         self.change(reading, stage, |registry, mark, _, guards| Ok(registry.withdrawn(namespace, mark, guards)))
     }
 
-    /// Notes the classifier that read a request. Another one than before sets a mark.
+    /// Notes the classifier that read a request. Another one than in earlier runs sets a mark; another one than this run's
+    /// notes nothing, since each of two that took turns would refuse what the other reads.
     pub(super) fn read_by(
         &mut self,
         request: &Request,
@@ -189,11 +192,21 @@ impl Boundary {
         stage: &mut impl Staging,
     ) -> Result<(), BudgetExhausted> {
         let Some(application) = &request.application else { return Ok(()) };
-        let mark = self.mark_at(reading.wall);
-        match self.local.registry.read_by(application.classifier, mark, self.tolerance.guards) {
-            Some(next) => self.set_registry(next, stage),
-            None => Ok(()),
+        if self.local.registry.is_empty() || self.read_by_another(request) {
+            return Ok(());
         }
+        let mark = self.mark_at(reading.wall);
+        if let Some(next) = self.local.registry.read_by(application.classifier, mark, self.tolerance.guards) {
+            self.set_registry(next, stage)?;
+        }
+        self.local.reader = Some(application.classifier);
+        Ok(())
+    }
+
+    /// Whether another classifier than this run's read the request.
+    pub(super) fn read_by_another(&self, request: &Request) -> bool {
+        let read = request.application.map(|application| application.classifier);
+        self.local.reader.zip(read).is_some_and(|(reader, read)| reader != read)
     }
 
     /// Whether a namespace's mark refuses the request (law L6.4).

@@ -15,12 +15,14 @@
 //!    refused transaction nothing is stored.
 //! 2. *Unavailable* (L11.2): the stream's record cannot be restored. First of the refusals, since none of the others
 //!    would be true of a stream that nothing is known of.
-//! 3. *CustodyDisabled, NotApplication*: what is no mail here whatever its instants are. *TtlTooLong*: everything after relies on expiries within the greatest ttl of the clock.
+//! 3. *CustodyDisabled, NotApplication*: what is no mail here whatever its instants are. *TtlTooLong*: everything after
+//!    relies on expiries within the greatest ttl of the clock.
 //! 4. *Expired, FromTheFuture* (L2.4): at the wall clock read inside; of mail, as of its hold instant, the four *Held*
 //!    refusals. Before the marks, so that these speak only of what would otherwise live.
-//! 5. *BeforeMark* (L9.9), 6. *NamespaceWithdrawn* (L6.4), 7. *BelowFloor* (L10.5): what a lost store, a volatile window or
-//!    a removed one may have admitted. Before the windows, which cannot know it. (Another classifier than the recorded one
-//!    sets its mark before all checks, and that stays whatever becomes of the request.)
+//! 5. *BeforeMark* (L9.9), 6. *OtherClassifier, NamespaceWithdrawn* (L6.4), 7. *BelowFloor* (L10.5): what a lost store, a
+//!    volatile window or a removed one may have admitted. Before the windows, which cannot know it. (Another classifier
+//!    than the recorded one sets its mark before all checks, and that stays whatever becomes of the request. One that is
+//!    another than this run's sets none: two that took turns would refuse each other's traffic for ever.)
 //! 8. *IncarnationAhead* (L8.4): before the windows, which would follow it out of reach.
 //! 9. *Is it link-local* (L6.1)? Refuses nothing. What is, and finds room, meets the volatile window and the quota in place
 //!    of all that follows, and stages at most a moved horizon. It comes after 2 to 8, which hold for it too: a stream
@@ -42,6 +44,7 @@
 //!     since what it refuses leaves window and record as they were. A stream that is not opened needs no buckets, so that
 //!     it comes after 13.
 //! 15. *BudgetExhausted* (L9.7): the last that can refuse; what was staged is discarded, and the tables are as they were.
+//!     (Where the clock table has no room for what 1 or another classifier stages, it refuses there, before all others.)
 //!
 //! An admission then stages its own stream's record, the floor record if it removes spent streams (at most
 //! [`REMOVALS`] of them), mail's entry in custody, the removal of spent ones, and the birth record if the reading advanced
@@ -327,6 +330,9 @@ pub enum BoundaryRefusal {
         /// The mark, in wall milliseconds.
         mark: WallMs,
     },
+    /// Namespaces are registered, and another classifier read it than the one that reads in this run (law L6.4).
+    #[error("read by another classifier than this run's: give all layers over one boundary the same")]
+    OtherClassifier,
     /// It expires at or below its class's floor, where removed streams may have admitted it (law L10.5).
     #[error("expires at or below {floor} ms, up to which streams of this class were removed")]
     BelowFloor {
@@ -383,6 +389,7 @@ impl BoundaryRefusal {
             Self::FromTheFuture { .. } => "from_the_future",
             Self::BeforeMark { .. } => "before_mark",
             Self::NamespaceWithdrawn { .. } => "namespace_withdrawn",
+            Self::OtherClassifier => "other_classifier",
             Self::BelowFloor { .. } => "below_floor",
             Self::IncarnationAhead { .. } => "incarnation_ahead",
             Self::Window(WindowRefusal::Replay) => "replay",

@@ -41,6 +41,7 @@ impl Participant for Boundary {
 
     fn undo(&mut self) {
         Boundary::undo(self);
+        count_sizes(self.sizes());
     }
 }
 
@@ -197,7 +198,12 @@ impl Admission {
         }
         let admission = Self { member: commit.join(boundary), handing: Arc::default(), clock, config };
         match admission.change(|boundary, reading, stage| boundary.begin(namespaces, reading, stage)).await {
-            Ok(()) => Ok(admission),
+            Ok(()) => {
+                let (sizes, slots) = admission.member.inspect(|boundary| (boundary.sizes(), boundary.slots()));
+                count_sizes(sizes);
+                count_slots(slots);
+                Ok(admission)
+            }
             Err(RegistrationError::TooManyNamespaces) => Err(AdmissionOpenError::TooManyNamespaces),
             Err(error) => Err(AdmissionOpenError::NotRecorded(error.to_string())),
         }
@@ -278,6 +284,9 @@ impl Admission {
     /// admitting in it; the ticket gives the answer once that is durable (law L5.5).
     ///
     /// Mail is in custody once it is admitted; [`take`](Self::take) takes it out.
+    ///
+    /// What was admitted and waits for a handler while its namespace is withdrawn is dropped by the layer (law L6.4). Who
+    /// calls this without the layer has to hand over at once, or register no namespaces.
     pub fn admit(&self, request: Request) -> Ticket<Result<Verdict, BoundaryRefusal>> {
         self.decide(request).0
     }
@@ -355,10 +364,12 @@ impl Links for Admission {
                 count_slots(slots);
                 let member = self.member.clone();
                 Ok(LinkGuard::new(move || {
-                    count_slots(member.arrange(|boundary| {
+                    let (sizes, slots) = member.arrange(|boundary| {
                         boundary.retire_link(&link);
-                        boundary.slots()
-                    }));
+                        (boundary.sizes(), boundary.slots())
+                    });
+                    count_sizes(sizes);
+                    count_slots(slots);
                 }))
             }
             Err(error) => {
@@ -375,8 +386,14 @@ fn count_slots((slots, taken): (usize, usize)) {
     metrics::gauge!("admit_one_slots", "state" => "free").set(slots.saturating_sub(taken) as f64);
 }
 
+fn count_sizes(Sizes { streams, pool, windows, custody }: Sizes) {
+    metrics::gauge!("admit_one_receiver_streams").set(streams as f64);
+    metrics::gauge!("admit_one_pool_streams").set(f64::from(pool));
+    metrics::gauge!("admit_one_link_local_windows").set(windows as f64);
+    metrics::gauge!("admit_one_custody").set(custody as f64);
+}
+
 fn count(class: Class, decided: Result<Accepted, BoundaryRefusal>, sizes: Sizes) {
-    let Sizes { streams, pool, windows, custody } = sizes;
     match decided {
         Ok(accepted) => {
             let window = if accepted.link_local { "link_local" } else { "durable" };
@@ -389,10 +406,7 @@ fn count(class: Class, decided: Result<Accepted, BoundaryRefusal>, sizes: Sizes)
             let class = class.label();
             metrics::counter!("admit_one_verdicts_total", "class" => class, "verdict" => verdict, "window" => window)
                 .increment(1);
-            metrics::gauge!("admit_one_receiver_streams").set(streams as f64);
-            metrics::gauge!("admit_one_pool_streams").set(f64::from(pool));
-            metrics::gauge!("admit_one_link_local_windows").set(windows as f64);
-            metrics::gauge!("admit_one_custody").set(custody as f64);
+            count_sizes(sizes);
         }
         Err(refusal) => {
             if let BoundaryRefusal::StreamCapacityExceeded { bound, .. } = &refusal {

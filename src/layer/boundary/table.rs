@@ -57,27 +57,56 @@ pub(super) struct Spent {
     pub(super) expired: Option<WallMs>,
 }
 
-/// All streams, and two orders over them; each stream stands in exactly one.
+/// All streams, and two orders over them, of all and of each introducer's; each stream stands in exactly one of the two.
 ///
 /// A stream waits in order of its last admission, and once it waited long enough it stands in order of its expiry. So
-/// neither a stream that admits again and again, nor one whose expiry lies far ahead, holds back the others.
+/// neither a stream that admits again and again, nor one whose expiry lies far ahead, holds back the others; and whether
+/// one of them is spent is one look at the first.
 #[derive(Debug)]
 pub(super) struct Streams {
     streams: HashMap<StreamKey, Stream>,
-    waiting: BTreeSet<(Duration, StreamKey)>,
-    waited: BTreeSet<(WallMs, StreamKey)>,
+    orders: Orders,
     /// Changes with every stream that is put or taken out, so that it is always what the streams say.
     charges: Charges,
-    /// The same streams by whom they are charged to, in order of their last admission.
-    charged: HashMap<Introducer, BTreeSet<(Duration, StreamKey)>>,
+    /// The same streams by whom they are charged to.
+    charged: HashMap<Introducer, Orders>,
+}
+
+#[derive(Debug, Default)]
+struct Orders {
+    waiting: BTreeSet<(Duration, StreamKey)>,
+    waited: BTreeSet<(WallMs, StreamKey)>,
+}
+
+impl Orders {
+    fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.waited.is_empty()
+    }
+
+    fn remove(&mut self, key: StreamKey, stream: &Stream) {
+        match stream.waited {
+            true => self.waited.remove(&(stream.expiry, key)),
+            false => self.waiting.remove(&(stream.last, key)),
+        };
+    }
+
+    fn pass(&mut self, key: StreamKey, last: Duration, expiry: WallMs) {
+        self.waiting.remove(&(last, key));
+        self.waited.insert((expiry, key));
+    }
+
+    /// Those that waited and whose greatest expiry is at or before `instant`, the least first.
+    fn expired(&self, instant: Option<WallMs>) -> impl Iterator<Item = &StreamKey> {
+        let expired = move |expiry: &WallMs| instant.is_some_and(|instant| *expiry <= instant);
+        self.waited.iter().take_while(move |(expiry, _)| expired(expiry)).map(|(_, key)| key)
+    }
 }
 
 impl Streams {
     pub(super) fn new(shares: Shares) -> Self {
         Self {
             streams: HashMap::new(),
-            waiting: BTreeSet::new(),
-            waited: BTreeSet::new(),
+            orders: Orders::default(),
             charges: Charges::new(shares),
             charged: HashMap::new(),
         }
@@ -102,51 +131,35 @@ impl Streams {
 
     /// Puts a stream, or takes it out, and gives what was there.
     pub(super) fn set(&mut self, key: StreamKey, stream: Option<Stream>) -> Option<Stream> {
-        let before = match stream {
+        let (place, before) = match stream {
             Some(mut stream) => {
                 stream.waited = false;
-                self.waiting.insert((stream.last, key));
-                let (last, introducer) = (stream.last, stream.record.introducer);
-                let before = self.streams.insert(key, stream);
-                self.recharge(key, before.as_ref(), Some((introducer, last)));
-                if before.as_ref().is_some_and(|before| !before.waited && before.last == last) {
-                    // The same place in the same order.
-                    return before;
-                }
-                before
+                (Some((stream.record.introducer, stream.last)), self.streams.insert(key, stream))
             }
-            None => {
-                let before = self.streams.remove(&key);
-                self.recharge(key, before.as_ref(), None);
-                before
-            }
+            None => (None, self.streams.remove(&key)),
         };
-        match &before {
-            Some(before) if before.waited => self.waited.remove(&(before.expiry, key)),
-            Some(before) => self.waiting.remove(&(before.last, key)),
-            None => false,
-        };
-        before
-    }
-
-    fn recharge(&mut self, key: StreamKey, before: Option<&Stream>, after: Option<(Introducer, Duration)>) {
-        let before = before.map(|before| (before.record.introducer, before.last));
-        if before == after {
-            return;
+        let same = |before: &Stream| !before.waited && Some((before.record.introducer, before.last)) == place;
+        if before.as_ref().is_some_and(same) {
+            // The same place in the same orders.
+            return before;
         }
-        if let Some((introducer, last)) = before {
+        if let Some(before) = &before {
+            let introducer = before.record.introducer;
             self.charges.give_back(introducer);
+            self.orders.remove(key, before);
             if let Some(charged) = self.charged.get_mut(&introducer) {
-                charged.remove(&(last, key));
-                if charged.is_empty() && after.is_none_or(|(after, _)| after != introducer) {
+                charged.remove(key, before);
+                if charged.is_empty() && place.is_none_or(|(next, _)| next != introducer) {
                     self.charged.remove(&introducer);
                 }
             }
         }
-        if let Some((introducer, last)) = after {
+        if let Some((introducer, last)) = place {
             self.charges.charge(introducer);
-            self.charged.entry(introducer).or_default().insert((last, key));
+            self.orders.waiting.insert((last, key));
+            self.charged.entry(introducer).or_default().waiting.insert((last, key));
         }
+        before
     }
 
     /// Makes room for one more stream of `introducer`, where it needs any: adds to `removals`, which go in any case, what
@@ -189,38 +202,53 @@ impl Streams {
         Ok(())
     }
 
-    /// The spent streams of one introducer.
+    /// The spent streams of one introducer, as far as they were passed.
     fn spent_of(&self, introducer: Introducer, spent: Spent) -> impl Iterator<Item = StreamKey> {
-        let charged = self.charged.get(&introducer).into_iter().flatten();
-        charged
-            .take_while(move |(last, _)| spent.waited.is_some_and(|waited| *last <= waited))
-            .map(|(_, key)| *key)
-            .filter(move |key| {
-                let expiry = self.streams.get(key).map(|stream| stream.expiry);
-                expiry.is_some_and(|expiry| spent.expired.is_some_and(|expired| expiry <= expired))
-            })
+        let charged = self.charged.get(&introducer).into_iter();
+        charged.flat_map(move |orders| orders.expired(spent.expired)).copied()
     }
 
     /// Moves at most `limit` streams whose last admission is `wait` or more before `now` to the order of expiries.
     pub(super) fn pass(&mut self, now: Duration, wait: Duration, limit: usize) {
         for _ in 0..limit {
-            let Some((last, key)) = self.waiting.first().copied() else { return };
+            let Some((last, key)) = self.orders.waiting.first().copied() else { return };
             if now.checked_sub(last).is_none_or(|age| age < wait) {
                 return;
             }
-            self.waiting.remove(&(last, key));
-            if let Some(stream) = self.streams.get_mut(&key) {
-                stream.waited = true;
-                self.waited.insert((stream.expiry, key));
+            self.pass_one(key, last);
+        }
+    }
+
+    /// Where `introducer` may not grow, moves all those that waited of the streams that [`Streams::make_room`] may ask
+    /// for. A stream is moved once for each of its admissions, so however often room is asked for in vain, that costs
+    /// no more than these did.
+    pub(super) fn pass_charged(&mut self, introducer: Introducer, waited: Option<Duration>) {
+        let (Some(waited), Err(_)) = (waited, self.charges.permits(introducer)) else { return };
+        let pool = matches!(introducer, Introducer::Slot(_)) && self.charges.pool_is_used_up();
+        let others: Vec<_> = if pool { self.charges.past_floor().collect() } else { Vec::new() };
+        for of in std::iter::once(introducer).chain(others) {
+            while let Some((last, key)) = self.charged.get(&of).and_then(|orders| orders.waiting.first()).copied()
+                && last <= waited
+            {
+                self.pass_one(key, last);
+            }
+        }
+    }
+
+    fn pass_one(&mut self, key: StreamKey, last: Duration) {
+        self.orders.waiting.remove(&(last, key));
+        if let Some(stream) = self.streams.get_mut(&key) {
+            stream.waited = true;
+            let (expiry, introducer) = (stream.expiry, stream.record.introducer);
+            self.orders.waited.insert((expiry, key));
+            if let Some(charged) = self.charged.get_mut(&introducer) {
+                charged.pass(key, last, expiry);
             }
         }
     }
 
     /// The streams that waited and whose greatest expiry is at or before `instant`, the least first.
     pub(super) fn expired(&self, instant: Option<WallMs>) -> impl Iterator<Item = &StreamKey> {
-        self.waited
-            .iter()
-            .take_while(move |(expiry, _)| instant.is_some_and(|instant| *expiry <= instant))
-            .map(|(_, key)| key)
+        self.orders.expired(instant)
     }
 }

@@ -33,6 +33,11 @@ impl Charges {
         self.pool
     }
 
+    /// Whether slots hold as much past their floors as they may.
+    pub(crate) const fn pool_is_used_up(&self) -> bool {
+        self.pool >= self.shares.pool
+    }
+
     /// The slots that hold more than their floor, those that vanished included.
     pub(crate) fn past_floor(&self) -> impl Iterator<Item = Introducer> {
         let slots = self.slots.iter().enumerate().filter(|(_, held)| **held > self.shares.floor);

@@ -18,9 +18,16 @@ use crate::{
 /// The most places that one channel may hold at a time, of transactions that wait or whose handlers run.
 pub(crate) const CHANNEL_PLACES: usize = 1_024;
 
-/// The most places that all channels together may hold: 4 channels of 32 frames for each of 328 connections, and
-/// half as much again.
+/// The most places that all channels together may hold, at the least: 4 channels of 32 frames for each of 328
+/// connections, and half as much again.
 pub(crate) const ALL_PLACES: usize = 65_536;
+
+/// The most places that all channels together may hold where `slots` connections may have lanes: as many as these can
+/// fill with credit alone, and half as much again, so that no number of them takes the places of the others.
+const fn all_places(slots: u16) -> usize {
+    let places = slots as usize * (4 * 32) * 3 / 2;
+    if places > ALL_PLACES { places } else { ALL_PLACES }
+}
 
 /// Whose line it is: a peer's channel, whichever link it is on at the time, or the link itself on a transport without
 /// channels.
@@ -78,8 +85,9 @@ pub(crate) struct Turn {
 }
 
 impl Turns {
-    pub(crate) fn new(concurrency: NonZeroUsize) -> Self {
-        Self::bounded(concurrency, CHANNEL_PLACES, ALL_PLACES)
+    /// Of a node where `slots` connections may have lanes.
+    pub(crate) fn new(concurrency: NonZeroUsize, slots: u16) -> Self {
+        Self::bounded(concurrency, CHANNEL_PLACES, all_places(slots))
     }
 
     fn bounded(concurrency: NonZeroUsize, channel_places: usize, all_places: usize) -> Self {
@@ -246,6 +254,15 @@ mod tests {
         assert_eq!(turns.held(), (2, 3), "a refused newcomer holds nothing");
         drop(held.remove(0));
         assert!(take(&turns, 3, CHANNEL).is_ok());
+    }
+
+    #[test]
+    fn connections_that_have_slots_cannot_take_all_places_however_many_slots_there_are() {
+        for slots in [0, 328, 600, u16::MAX] {
+            let turns = Turns::new(NonZeroUsize::MIN, slots);
+            assert!(turns.table.all_places > usize::from(slots) * 128, "{slots} slots");
+        }
+        assert_eq!(all_places(328), ALL_PLACES);
     }
 
     #[test]

@@ -104,12 +104,18 @@ pub(super) struct Way<F> {
 }
 
 impl<F> ForwardLayer<F> {
-    pub(in crate::layer) fn new(local: Did, clock: Arc<dyn Clock>, forwarding: Option<Forwarding<F>>) -> Self {
+    /// Of a node where `slots` connections may have lanes.
+    pub(in crate::layer) fn new(
+        local: Did,
+        clock: Arc<dyn Clock>,
+        slots: u16,
+        forwarding: Option<Forwarding<F>>,
+    ) -> Self {
         let forwarding = forwarding.map(|forwarding| Way {
             rates: Mutex::new(Rates::new(forwarding.per_second, forwarding.burst)),
             per_second: forwarding.per_second,
             // One at a time, so that frames of one channel are queued in the order that they arrived (law L3.9).
-            turns: Turns::new(std::num::NonZeroUsize::MIN),
+            turns: Turns::new(std::num::NonZeroUsize::MIN, slots),
             forwarding: Mutex::new(forwarding),
         });
         Self { shared: Arc::new(Shared { local, clock, forwarding }) }

@@ -29,7 +29,8 @@
 //! | start with one that is registered | nothing: the same registration goes on |
 //! | withdrawal, or a start without it | a mark, no less than what it may have admitted link-locally |
 //! | first link-local admission past the horizon | the horizon moves [`HORIZON_AHEAD_MS`] past what was admitted, in the batch that the admission waits for |
-//! | a transaction read by another classifier than the recorded one | the mark of all namespaces, no less than any horizon |
+//! | the run's first transaction, read by another classifier than the recorded one | the mark of all namespaces, no less than any horizon |
+//! | a transaction read by another classifier than the run's first | nothing, and is refused |
 //! | registration where [`NAMESPACES_MAX`] are known | the oldest mark that nothing lives below joins the mark of all |
 //!
 //! A mark is 2σ after the greater of the wall clock and the greatest instant at which the store admitted anything. What was

@@ -58,6 +58,8 @@ struct Receiver {
     stage: Landed,
     /// In ms since the start.
     now: u64,
+    /// By how much the wall clock is behind.
+    back: u64,
     keys: Vec<crate::identity::Did>,
     fresh: u64,
 }
@@ -68,7 +70,7 @@ impl Receiver {
         let (none, now) = (Scans::default(), Duration::ZERO);
         let (boundary, _) = Boundary::restore(&config, Guards::default(), &none, 1, now).unwrap();
         let keys = (0..64).map(|secret| KeySigner::from_secret(&[secret; 32]).unwrap().key()).collect();
-        let mut receiver = Self { boundary, config, stage: Landed { batch: 1, bad }, now: 0, keys, fresh: 0 };
+        let mut receiver = Self { boundary, config, stage: Landed { batch: 1, bad }, now: 0, back: 0, keys, fresh: 0 };
         let reading = receiver.reading();
         receiver.boundary.read(&reading, &mut receiver.stage).unwrap();
         receiver.now = 2 * config.sigma + 1;
@@ -76,7 +78,7 @@ impl Receiver {
     }
 
     fn reading(&self) -> Reading {
-        Reading { wall: START + self.now, monotonic: Duration::from_millis(self.now), boot: None }
+        Reading { wall: START + self.now - self.back, monotonic: Duration::from_millis(self.now), boot: None }
     }
 
     /// A stream that nobody has heard of. Keys take long to make, so that a number of the network stands for a fresh
@@ -100,7 +102,7 @@ impl Receiver {
             incarnation: Incarnation::new(START, 1),
             sequence,
             digest: TransactionDigest(digest),
-            issued_at: START + self.now,
+            issued_at: START + self.now - self.back,
             ttl: DEFAULT_TTL_MS,
             carrier,
             bytes: 0,
@@ -469,4 +471,32 @@ fn l10_3_an_hour_of_1_000_rotating_attackers_refuses_none_of_100_honest_connecti
         assert!(hour.longest_refused < SPENT, "hour {seed}: {} s", hour.longest_refused / 1_000);
         assert!(hour.most <= 15_616);
     }
+}
+
+#[test]
+fn l10_3_what_waited_and_is_not_spent_costs_no_refusal_a_search_and_makes_room_once_the_clock_is_right() {
+    let mut receiver = Receiver::new(328, 0);
+    for link in 0..328 {
+        receiver.link(link).unwrap();
+        for _ in 0..42 {
+            // Claims shrink, and the last find less.
+            let _ = receiver.opens(carrier(link));
+        }
+    }
+    receiver.fill(carrier(3));
+    for waited in [false, true] {
+        let began = std::time::Instant::now();
+        for _ in 0..200 {
+            assert!(receiver.opens(carrier(3)).is_err());
+        }
+        println!("refused in {:?}, the others having waited: {waited}", began.elapsed() / 200);
+        // The wall clock steps back by as much, so that nothing is spent.
+        let passes = DEFAULT_TTL_MS + receiver.config.sigma + 1;
+        receiver.now += passes;
+        receiver.back += passes;
+    }
+    receiver.now += 2 * receiver.config.sigma;
+    assert!(receiver.opens(carrier(3)).is_err());
+    receiver.back = 0;
+    assert_eq!(receiver.opens(carrier(3)), Ok(Verdict::First));
 }

@@ -1,5 +1,7 @@
 //! Link-local transactions inside the boundary, and every way to change registrations around one.
 
+use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+
 use super::*;
 use crate::{
     layer::{
@@ -256,6 +258,21 @@ async fn l6_4_another_classifier_refuses_what_the_last_one_admitted_whatever_it_
 }
 
 #[tokio::test]
+async fn l6_4_of_two_classifiers_in_one_run_the_first_reads_on_and_the_other_sets_no_mark() {
+    let node = delegating(&["chat"]).await;
+    let _links = [node.connect(1), node.connect(2)];
+    assert_eq!(node.answer(node.chat(1, 1)).await, Ok(Verdict::First));
+    let records = node.store.records();
+    for sequence in 2..10 {
+        let other = on(None, node.fresh(stream(2, Class::Application), sequence));
+        assert_eq!(node.answer(read_by("two", other)).await, Err(BoundaryRefusal::OtherClassifier));
+        assert_eq!(node.answer(node.chat(sequence, 1)).await, Ok(Verdict::Advance));
+        node.pass(1);
+    }
+    assert_eq!(node.store.records(), records);
+}
+
+#[tokio::test]
 async fn l9_2_a_failed_batch_takes_back_the_windows_that_waited_for_it_and_no_other() {
     let node = delegating(&["chat"]).await;
     let _link = node.connect(1);
@@ -274,6 +291,34 @@ async fn l9_2_a_failed_batch_takes_back_the_windows_that_waited_for_it_and_no_ot
     assert_eq!(node.answer(at_once).await, REPLAY, "it was handed out");
     assert_eq!(node.answer(waits).await, Ok(Verdict::Advance));
     assert_eq!(node.answer(waits).await, REPLAY);
+}
+
+#[tokio::test]
+async fn l13_5_gauges_follow_links_that_end_and_batches_that_fail() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _local = metrics::set_default_local_recorder(&recorder);
+    let gauge = |name: &str| {
+        let values = snapshotter.snapshot().into_vec().into_iter().filter(|(key, ..)| key.key().name() == name);
+        values.map(|(.., value)| value).collect::<Vec<_>>()
+    };
+    // Reading a gauge sets it to zero, so that another value shows that it was set since.
+    let is = |count: f64| vec![DebugValue::Gauge(count.into())];
+    let node = delegating(&["chat"]).await;
+    assert_eq!(gauge("admit_one_receiver_streams"), is(0.0), "from the start");
+    let (link, _other) = (node.connect(1), node.connect(2));
+    for link in [1, 2] {
+        assert_eq!(node.answer(node.chat(1, link)).await, Ok(Verdict::First));
+    }
+    assert_eq!(gauge("admit_one_link_local_windows"), is(2.0));
+    drop(link);
+    assert_eq!(gauge("admit_one_link_local_windows"), is(1.0));
+    assert_eq!(node.answer(node.fresh(stream(2, Class::E2e), 1)).await, Ok(Verdict::First));
+    node.store.fail_at(node.store.begun() + 1, Fault::Io);
+    let durable = node.admission.admit(node.fresh(stream(3, Class::E2e), 1));
+    assert_eq!(gauge("admit_one_receiver_streams"), is(2.0));
+    assert!(durable.await.is_err());
+    assert_eq!(gauge("admit_one_receiver_streams"), is(1.0));
 }
 
 #[tokio::test]
