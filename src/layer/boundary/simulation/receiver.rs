@@ -161,8 +161,12 @@ impl Footprint {
     }
 
     /// What an admission of `request` between this and `after` changed: its own stream, and what it removed.
-    fn effect(&self, after: &Self, request: &Request) -> Result<Effect, Violation> {
+    fn effect(mut self, after: &Self, request: &Request) -> Result<Effect, Violation> {
         let own = request.stream;
+        if after.account.is_none() {
+            // A look forgets accounts that are full again, which changes nothing.
+            self.account = None;
+        }
         let others = |footprint: &Self| -> Vec<_> {
             footprint
                 .streams
@@ -171,14 +175,14 @@ impl Footprint {
                 .map(|(key, stream)| (*key, stream.clone()))
                 .collect()
         };
-        if self == after {
+        if self == *after {
             return Ok(Effect::Nothing);
         }
         if self.streams.get(&own) == after.streams.get(&own) {
             let only_window = self.streams == after.streams && self.floors == after.floors && self.slots == after.slots;
             return if only_window { Ok(Effect::LinkLocal) } else { Err(Violation::RefusalCosts) };
         }
-        let before = others(self);
+        let before = others(&self);
         match others(after).iter().all(|other| before.contains(other)) && self.window == after.window {
             true => Ok(Effect::Durable),
             false => Err(Violation::RefusalCosts),
@@ -328,10 +332,9 @@ impl Receiver {
         }
         let (after, links) =
             admission.arrange(|boundary| (Footprint::of(boundary, &request), boundary.local.windows.held().0));
+        let held = before.streams.len();
         let effect = before.effect(&after, &request)?;
-        if after.streams.len() > before.streams.len()
-            && after.streams.len() + process.unrestorable > self.config.streams
-        {
+        if after.streams.len() > held && after.streams.len() + process.unrestorable > self.config.streams {
             return Err(Violation::OverBound);
         }
         if after.windows.1 > links * LINK_WINDOWS {
