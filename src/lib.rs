@@ -7,6 +7,7 @@ pub mod identity;
 pub mod lanes;
 pub mod layer;
 pub mod link;
+pub mod memory;
 pub mod message;
 pub mod storage;
 mod task;

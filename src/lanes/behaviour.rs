@@ -187,6 +187,7 @@ impl NetworkBehaviour for Behaviour {
                 self.connected(peer_id, connection_id);
             }
             FromSwarm::ConnectionClosed(ConnectionClosed { peer_id, connection_id, remaining_established, .. }) => {
+                self.receiving.closed_connection(&peer_id, LinkId::of(connection_id));
                 if remaining_established == 0 {
                     self.receiving.disconnected(&peer_id);
                     self.shared.set_connected(&peer_id, false);

@@ -59,7 +59,7 @@
 //! turn until its last chunk is signed; until then its caller's data is all there is of it. Of its frames at most 8 are
 //! signed or queued at once. Inward, for each connection, at most 10 substreams, each with its credit of frames of the
 //! frame limit, one more that is being read, and 16 KiB to read into; and for each link at most 128 delegations and 128
-//! control frames, some 40 KB.
+//! control frames. [`memory`](crate::memory) and `docs/memory.md` have the figures.
 //!
 //! **References.** On a link a delegation is carried once, and named by its digest from then on (law L4); see
 //! `docs/wire-lanes.md`. It needs nothing to be set, and an `AdmissionLayer` around the handler at the other end.
@@ -128,3 +128,6 @@ pub use incoming::{Inbound, Incoming};
 pub use origin::{DEFAULT_HOP_BUDGET, Origin, OriginBuilder, OriginError};
 pub use outbound::{Outbound, SendRefused, Sending};
 pub use settlement::{Fate, LossReason, Lost, Settlement};
+pub(crate) use {
+    handler::INBOUND_CHANNELS, reader::READ_BYTES, registry::SWEEP_AT, scheduler::LANES, writer::BUFFER_BYTES,
+};

@@ -45,7 +45,7 @@ use crate::{
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
 
 /// How much is read at a time.
-const READ_BYTES: usize = 16 * 1024;
+pub(crate) const READ_BYTES: usize = 16 * 1024;
 
 /// How many times a task reads before it lets others run.
 const READS_PER_TURN: usize = 32;
@@ -182,6 +182,14 @@ impl Receiving {
         self.registry().disconnected(peer);
     }
 
+    /// A connection of `peer` closed: the references of a link on it are let go, although its number is kept (law L4.2).
+    pub(crate) fn closed_connection(&self, peer: &PeerId, link: LinkId) {
+        let references = self.registry().shared_on(peer, link);
+        if let Some(references) = references {
+            references.end();
+        }
+    }
+
     /// The protocol was broken on a connection, which is being closed for it.
     pub(crate) fn broken(&self, peer: &PeerId, link: LinkId, violation: Violation) {
         self.registry().broken(peer, link, violation);
@@ -197,7 +205,7 @@ impl Receiving {
     pub(crate) async fn serve(self: Arc<Self>, stream: Stream, source: Source, connection: Connection) {
         let Connection { activity, refusals, place, gone } = connection;
         let opening = activity.busy();
-        let channel = Channel {
+        let channel = Arc::new(Channel {
             granting: Mutex::new(Granting::new(self.config.credit)),
             task: AtomicWaker::new(),
             gate: Mutex::new(()),
@@ -206,10 +214,13 @@ impl Receiving {
             activity,
             refusals,
             place,
-        };
-        if let Err(violation) = self.run(stream, source, Arc::new(channel), opening, gone).await {
+        });
+        if let Err(violation) = self.run(stream, source, Arc::clone(&channel), opening, gone).await {
             self.report(Report::Violation { peer: source.peer, connection: source.connection, violation }).await;
         }
+        // Until what it broke is heard of, it counts as a substream of its connection: else a peer could have any number
+        // of them wait here while the swarm is held up.
+        drop(channel);
     }
 
     async fn run(

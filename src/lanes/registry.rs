@@ -31,7 +31,7 @@ use super::{
 use crate::link::{Channel, NoSlot};
 
 /// How many peers without a connection may be remembered before it is looked whether they left anything.
-const SWEEP_AT: usize = 64;
+pub(crate) const SWEEP_AT: usize = 64;
 
 /// What a channel can be ended by.
 pub(crate) trait Token {
@@ -203,6 +203,11 @@ impl<P: Clone + Eq + Hash, C: Copy + Eq, T: Token, S: Clone> Registry<P, C, T, S
         }
     }
 
+    /// What the substreams of the link of `peer` share, if it is on `connection`.
+    pub(crate) fn shared_on(&self, peer: &P, connection: C) -> Option<S> {
+        self.peers.get(peer).filter(|link| link.connection == connection).map(|link| link.shared.clone())
+    }
+
     /// `peer` has a connection.
     pub(crate) fn connected(&mut self, peer: &P) {
         self.connected.insert(peer.clone());
@@ -320,6 +325,16 @@ mod tests {
             Ok(Opened { first: true, superseded: None, ended: vec![52, 51], shared: 6, replaced: Some(5) }),
             "nor what the whole link left, which was over before"
         );
+    }
+
+    #[test]
+    fn l4_2_what_a_link_shares_is_found_by_its_own_connection_alone() {
+        let mut registry = Small::new();
+        registry.open(&1, 'a', hello(5, 0, 4), 50, || 5).unwrap();
+        assert_eq!(registry.shared_on(&1, 'a'), Some(5));
+        assert_eq!((registry.shared_on(&1, 'b'), registry.shared_on(&2, 'a')), (None, None));
+        registry.open(&1, 'b', hello(6, 0, 4), 60, || 6).unwrap();
+        assert_eq!((registry.shared_on(&1, 'a'), registry.shared_on(&1, 'b')), (None, Some(6)));
     }
 
     #[test]

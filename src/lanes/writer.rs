@@ -61,7 +61,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
 /// No more frames are taken for a channel with this many bytes to write: they wait in their lanes instead, where they
 /// can still expire unwritten and be overtaken by control.
-const BUFFER_BYTES: usize = 64 * 1024;
+pub(crate) const BUFFER_BYTES: usize = 64 * 1024;
 
 /// How many times a task goes round before it lets others run.
 const ROUNDS_PER_TURN: usize = 16;

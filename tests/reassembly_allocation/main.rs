@@ -2,6 +2,9 @@
 //!
 //! A test target of its own, since it counts through the global allocator.
 
+#[path = "../allocation/counting.rs"]
+#[expect(dead_code, reason = "shared with targets that measure otherwise")]
+mod allocation;
 #[expect(dead_code, reason = "shared with the layer's tests, which use all of it")]
 #[path = "../layer/engine.rs"]
 mod engine;
@@ -9,11 +12,7 @@ mod engine;
 #[path = "../layer/fixture.rs"]
 mod fixture;
 
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    sync::atomic::{AtomicUsize, Ordering},
-    time::Duration,
-};
+use std::time::Duration;
 
 use admit_one::{
     layer::{Outcome, reassembly::ReassemblyConfig},
@@ -21,56 +20,8 @@ use admit_one::{
 };
 use tower::{Layer, Service, ServiceExt, service_fn};
 
+use allocation::{held, most, start};
 use fixture::{NETWORK, Node, Sender, accept};
-
-struct Counting;
-
-static HELD: AtomicUsize = AtomicUsize::new(0);
-static MOST: AtomicUsize = AtomicUsize::new(0);
-
-fn add(bytes: usize) {
-    let held = HELD.fetch_add(bytes, Ordering::Relaxed) + bytes;
-    MOST.fetch_max(held, Ordering::Relaxed);
-}
-
-// SAFETY: every call goes to the system's allocator as it came; the counts are atomics that do not allocate.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        add(layout.size());
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        add(layout.size());
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        add(size);
-        let moved = unsafe { System.realloc(pointer, layout, size) };
-        HELD.fetch_sub(layout.size(), Ordering::Relaxed);
-        moved
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        HELD.fetch_sub(layout.size(), Ordering::Relaxed);
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
-
-/// Bytes held now, from which the most is counted anew.
-fn held() -> usize {
-    let held = HELD.load(Ordering::Relaxed);
-    MOST.store(held, Ordering::Relaxed);
-    held
-}
-
-fn most() -> usize {
-    MOST.load(Ordering::Relaxed)
-}
 
 /// What a test itself and the rest of the layer hold at a time: a few frames, keys, one stream.
 const BESIDE: usize = 1_000_000;
@@ -93,7 +44,7 @@ async fn a_flood() {
     };
     let layer = node.layer().reassembly(config).build();
     let mut links: Vec<_> = (0..8).map(|_| (Sender::new(&node.clock), layer.layer(service_fn(accept)))).collect();
-    let before = held();
+    let before = start();
     let (mut stored, mut refused) = (0, 0);
     for round in 0..100_u8 {
         for (sender, service) in &mut links {
@@ -145,7 +96,7 @@ async fn the_greatest_message() {
     let original = sender.sign(content, node.did(), 0).transaction;
     let mut chunks = cut(&original, digest, 1, FRAME_LIMIT).expect("can be cut");
     drop(original);
-    let before = held();
+    let before = start();
     while chunks.len() > 1 {
         let chunk = sender.sign(chunks.next().expect("one more"), node.did(), 0);
         let answer = service.ready().await.expect("ready").call(sender.arrival(&chunk)).await;
@@ -156,7 +107,7 @@ async fn the_greatest_message() {
     let chunk = sender.sign(chunks.next().expect("the last"), node.did(), 0);
     let answer = service.call(sender.arrival(&chunk)).await;
     assert_eq!(answer.expect("admitted"), Outcome::Dispatched(()));
-    let (left, joined) = (HELD.load(Ordering::Relaxed) - before, most() - before);
+    let (left, joined) = (held() - before, most() - before);
     println!("60 MB: {gathered} bytes while gathering, {joined} while joined, {left} after");
     assert!(joined < 2 * MESSAGE_LIMIT + BESIDE, "{joined}");
     assert!(left < BESIDE, "{left}");

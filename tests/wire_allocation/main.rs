@@ -2,62 +2,24 @@
 //!
 //! A test target of its own, since it counts through the global allocator.
 
+#[path = "../allocation/counting.rs"]
+#[expect(dead_code, reason = "shared with targets that measure otherwise")]
+mod allocation;
 #[path = "../wire/samples.rs"]
 mod samples;
-
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    cell::Cell,
-};
 
 use admit_one::message::{DecodeError, FRAME_LIMIT, MARKER, Payload};
 use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
 
+use allocation::asked;
 use samples::{any_edit, any_payload, signer};
-
-struct Counting;
-
-thread_local! {
-    /// Bytes that this thread asked for, freed or not.
-    static ASKED: Cell<usize> = const { Cell::new(0) };
-}
-
-fn count(bytes: usize) {
-    ASKED.with(|asked| asked.set(asked.get() + bytes));
-}
-
-// SAFETY: every call goes to the system's allocator as it came; the count is a thread-local cell that neither
-// allocates nor is ever dropped.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size());
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        count(layout.size());
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count(size);
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
 
 /// Decodes `frame` and says how many bytes were asked for, all of them counted, freed ones too.
 fn decode(frame: Bytes) -> (Result<Payload, DecodeError>, usize) {
-    let before = ASKED.get();
+    let before = asked();
     let decoded = Payload::decode(frame, FRAME_LIMIT);
-    (decoded, ASKED.get() - before)
+    (decoded, asked() - before)
 }
 
 /// The same bytes as the three kinds of buffer that a transport may hand over.
@@ -70,9 +32,9 @@ fn buffers(frame: &[u8]) -> [Bytes; 3] {
 
 #[test]
 fn the_counter_counts() {
-    let before = ASKED.get();
+    let before = asked();
     let buffer = Vec::<u8>::with_capacity(1_000);
-    assert_eq!(ASKED.get() - before, buffer.capacity());
+    assert_eq!(asked() - before, buffer.capacity());
 }
 
 #[test]

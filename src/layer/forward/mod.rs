@@ -32,5 +32,6 @@ pub use layer::{ForwardLayer, Forwarding};
 
 pub use crate::link::DELIVERY_BOUND;
 pub use none::NoForward;
+pub(crate) use rate::FORWARD_LINKS;
 pub use rate::{DEFAULT_FORWARD_BURST, DEFAULT_FORWARDS_PER_SECOND};
 pub use service::Forward;

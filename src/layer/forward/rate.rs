@@ -15,7 +15,7 @@ pub const DEFAULT_FORWARDS_PER_SECOND: NonZeroU32 = NonZeroU32::new(8_192).unwra
 pub const DEFAULT_FORWARD_BURST: NonZeroU32 = NonZeroU32::new(16_384).unwrap();
 
 /// The most links whose buckets are kept.
-pub(super) const LINKS: usize = 4_096;
+pub(crate) const FORWARD_LINKS: usize = 4_096;
 
 /// One frame, in the billionths that a bucket counts in: what a rate of one a second fills in a nanosecond.
 const FRAME: u64 = 1_000_000_000;
@@ -38,7 +38,7 @@ struct Bucket {
 
 impl Rates {
     pub(super) fn new(per_second: NonZeroU32, burst: NonZeroU32) -> Self {
-        Self { per_second, burst, links: LINKS, buckets: HashMap::new() }
+        Self { per_second, burst, links: FORWARD_LINKS, buckets: HashMap::new() }
     }
 
     /// Whether `link` may forward one more frame at monotonic time `now`; takes it if so.

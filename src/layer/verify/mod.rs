@@ -22,7 +22,7 @@ mod verified;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use delegations::KnownDelegations;
+pub(crate) use delegations::{KNOWN_DELEGATIONS, KnownDelegations};
 pub use future::VerifyFuture;
 pub(in crate::layer) use judge::Rules;
 pub use layer::VerifyLayer;
