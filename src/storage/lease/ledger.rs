@@ -10,7 +10,7 @@
 //! - `undo` restores what the last released batch left, except that a stream's next sequence is never lowered.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeMap, VecDeque},
     time::Duration,
 };
 
@@ -110,7 +110,8 @@ impl Plan {
 }
 
 pub(super) struct Ledger {
-    streams: HashMap<StreamName, Stream>,
+    /// In one order, so that a run with the same seed retires the same streams.
+    streams: BTreeMap<StreamName, Stream>,
     removed: Known,
     /// The record of what was removed cannot be restored: no fresh stream can be drawn safely.
     removed_unavailable: Option<RecordName>,
@@ -124,7 +125,7 @@ pub(super) struct Ledger {
 impl Ledger {
     pub(super) fn new(bound: usize) -> Self {
         Self {
-            streams: HashMap::new(),
+            streams: BTreeMap::new(),
             removed: Known::default(),
             removed_unavailable: None,
             bound,
