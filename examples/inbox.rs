@@ -6,7 +6,7 @@ use std::{error::Error, path::Path, sync::Arc, time::Duration};
 
 use admit_one::clock::{Clock, SystemClock};
 use admit_one::identity::{Did, KeySigner, Proof, Signer};
-use admit_one::layer::inbox::{Inbox, Mail};
+use admit_one::layer::inbox::{Inbox, Mail, Taken};
 use admit_one::layer::window::Verdict;
 use admit_one::message::{
     Class, Content, DEFAULT_TTL_MS, Kind, NetworkId, StreamKey, TagClassifier, Transaction, TxId,
@@ -59,6 +59,12 @@ async fn write(signer: &KeySigner, leases: &Leases, destination: Did, text: &str
     Ok(Mail { transaction, held_at: SystemClock::new().wall() })
 }
 
+/// What a letter says, behind its class and namespace.
+fn text(taken: &Taken) -> String {
+    let head = taken.namespace().map_or(0, |namespace| 2 + namespace.len());
+    String::from_utf8_lossy(taken.data().get(head..).unwrap_or_default()).into_owned()
+}
+
 fn must(is: bool, what: &str) -> Result<(), Failure> {
     if is { Ok(()) } else { Err(format!("this is not what was to happen: {what}").into()) }
 }
@@ -90,7 +96,7 @@ async fn main() -> Result<(), Failure> {
         must(offered.verdict() != Verdict::Redelivered, "a first delivery")?;
         if place == 0 {
             let taken = offered.take().await?;
-            println!("  taken: {:?}", String::from_utf8_lossy(taken.data()));
+            println!("  taken: {:?}", text(&taken));
             took.push(taken.sequence());
         }
     }
@@ -106,7 +112,7 @@ async fn main() -> Result<(), Failure> {
                 println!("  offered {}: {:?}", offered.digest(), offered.verdict());
                 must(place > 0 && offered.verdict() == Verdict::Redelivered, "redelivered, but for what was taken")?;
                 let taken = offered.take().await?;
-                println!("  taken: {:?}", String::from_utf8_lossy(taken.data()));
+                println!("  taken: {:?}", text(&taken));
                 took.push(taken.sequence());
             }
             Err(refusal) => {
