@@ -248,15 +248,12 @@ impl Receiving {
             return self.control(stream, source, hello, opening, gone).await;
         }
         let index = hello.channel.index;
-        let fresh = || Arc::new(ReceiverEnd::new(Arc::clone(&self.clock)));
-        let token = Arc::downgrade(&channel);
         let opened = channel.place.open(self.config.links.as_deref(), (source.peer, source.link), || {
-            self.registry().open(&source.peer, source.link, hello, token, fresh)
+            self.open(source, hello, Arc::downgrade(&channel))
         });
         match opened {
-            Ok(Opened { first, superseded, ended, shared: references, replaced }) => {
-                let registered = Registered { receiving: self, source, hello };
-                ended.iter().filter_map(Weak::upgrade).for_each(|old| old.supersede());
+            Ok(Opened { first, superseded, shared: references, replaced, .. }) => {
+                let mut registered = Registered { receiving: self, source, hello, closed: false };
                 replaced.into_iter().for_each(|references| references.end());
                 if let Some(link) = superseded {
                     self.closed(source.peer, link, LinkEnd::Superseded).await;
@@ -293,6 +290,24 @@ impl Receiving {
             }
             Err(Unopened::UnknownChannel) => Err(Violation::UnknownChannel { index, pool: hello.channel.pool }),
         }
+    }
+
+    /// Opens a channel and ends those that it replaces, before any other channel can be opened: else frames of a new link
+    /// could be admitted before the old one's channels were ended, and frames of these after them (law L3.8).
+    fn open(
+        &self,
+        source: Source,
+        hello: Hello,
+        token: Weak<Channel>,
+    ) -> Result<Opened<LinkId, Weak<Channel>, Arc<ReceiverEnd>>, Unopened> {
+        let fresh = || Arc::new(ReceiverEnd::new(Arc::clone(&self.clock)));
+        let mut registry = self.registry();
+        let opened = registry.open(&source.peer, source.link, hello, token, fresh)?;
+        // Whatever goes with the last hold on one goes after the lock.
+        let ended: Vec<_> = opened.ended.iter().filter_map(Weak::upgrade).collect();
+        ended.iter().for_each(|old| old.supersede());
+        drop(registry);
+        Ok(opened)
     }
 
     /// Answers a control substream, and writes what there is to say of delegations until it ends.
@@ -401,10 +416,15 @@ struct Registered<'a> {
     receiving: &'a Receiving,
     source: Source,
     hello: Hello,
+    /// Its successor may have its entry by now.
+    closed: bool,
 }
 
 impl Registered<'_> {
-    fn close(&self, violation: Option<Violation>) -> Option<LinkEnd> {
+    fn close(&mut self, violation: Option<Violation>) -> Option<LinkEnd> {
+        if std::mem::replace(&mut self.closed, true) {
+            return None;
+        }
         self.receiving.registry().close(&self.source.peer, self.source.link, self.hello, violation)
     }
 }
@@ -537,3 +557,6 @@ impl Carrying<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

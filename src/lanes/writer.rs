@@ -421,7 +421,7 @@ impl Writer {
                     }
                     Ok(Reply::Answer(Answer::NoSlot)) => {
                         metrics::counter!("admit_one_lane_no_slot_answers_total").increment(1);
-                        self.refusal_untold = !std::mem::replace(&mut self.refused, true);
+                        self.refusal_untold |= !std::mem::replace(&mut self.refused, true);
                         return Step::Failed(ChannelEnd::NoSlot);
                     }
                     Ok(Reply::Answer(Answer::AlreadyOpen)) => return Step::Failed(ChannelEnd::AlreadyOpen),
