@@ -10,6 +10,7 @@ mod handler;
 mod lanes;
 mod link_end;
 mod local;
+mod metrics;
 mod originals;
 mod reassembly;
 mod references;
