@@ -12,6 +12,7 @@ use admit_one::{
         boundary::{Admission, AdmissionConfig},
         charging::Shares,
         forward::Forwarding,
+        local::Namespace,
     },
     link::Router,
     message::Class,
@@ -289,4 +290,33 @@ async fn l10_3_a_connection_that_opens_too_many_streams_is_refused_on_its_own_sl
     }
     let each = |origin| [(origin, Class::DhtControl), (origin, Class::Storage)];
     assert_eq!(seen, [each(greedy), each(modest)].concat());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn l6_2_what_comes_on_its_origins_own_connection_is_admitted_in_memory_and_another_namespace_in_the_store() {
+    let work = async {
+        let stored = Stored::new().await;
+        let boundary = admission(&stored.commit, &stored.clock, Shares::default()).await;
+        boundary.register(Namespace::new("a").expect("short")).await.expect("durable");
+        let mark = stored.clock.wall() + 2 * boundary.config().sigma;
+        while stored.clock.wall() <= mark {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let destination = Node::on(stored, None, Config::default().links(Arc::new(boundary.clone()))).await;
+        let to = destination.signer.key();
+        let layer = AdmissionLayer::builder(NETWORK, to, boundary.clone()).build();
+        let service = layer.layer(service_fn(|_: Admitted| std::future::ready(Ok::<_, Infallible>(()))));
+        tokio::spawn(destination.incoming.serve(service));
+        for origins in 1..=2 {
+            let own = Node::start(Some(&destination.address)).await;
+            let origin = own.origin();
+            for _ in 0..3 {
+                origin.send(to, vec![3, 1, b'a']).await.expect("accepted").await.expect("taken over");
+            }
+            assert_eq!((boundary.health().link_local_windows, boundary.health().streams), (origins, origins - 1));
+            origin.send(to, vec![3, 1, b'b']).await.expect("accepted").await.expect("taken over");
+            assert_eq!((boundary.health().link_local_windows, boundary.health().streams), (origins, origins));
+        }
+    };
+    tokio::time::timeout(FAILURE, work).await.expect("in time");
 }

@@ -12,6 +12,7 @@ mod joining;
 mod lanes;
 mod link_end;
 mod local;
+mod metrics;
 mod originals;
 mod reassembly;
 mod references;
