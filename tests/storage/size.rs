@@ -24,8 +24,9 @@ use libp2p::PeerId;
 
 const START: u64 = 1_700_000_000_000;
 const STREAMS: usize = 16_384;
-/// The slots of 15 successors, whose shares come to the hard bound exactly (law L10.3).
-const SHARES: Shares = Shares { slots: 2 * (160 + 15 + 1), floor: 32, pool: 3_328, inbox: 768, own: 1_024 };
+/// The slots of 15 successors, whose shares come to the hard bound exactly (law L10.3). There is no inbox here, and this
+/// node has its share.
+const SHARES: Shares = Shares { slots: 2 * (160 + 15 + 1), floor: 32, pool: 3_328, inbox: 0, own: 768 + 1_024 };
 
 const _: () = assert!(STREAMS == STREAMS_MAX && STREAMS == SENDER_STREAMS && SHARES.total() == STREAMS as u64);
 
@@ -77,21 +78,20 @@ async fn l10_1_both_tables_full_are_written_restored_and_refused_or_passed() {
     let issued_at = clock.wall();
     let streams = streams();
 
-    // Every link its floor, the first of them all of the pool, then the inbox and this node.
+    // Every link its floor, the first of them all of the pool, then this node.
     let links: Vec<LinkId> = (0..SHARES.slots).map(LinkId::of).collect();
     let guards: Vec<LinkGuard> =
         links.iter().map(|link| node.admission.open(PeerId::random(), *link).expect("a slot is free")).collect();
     let floors = links.iter().flat_map(|link| [Carrier::Link(*link); 32]);
     let pool = std::iter::repeat_n(Carrier::Link(links[0]), 3_328);
-    let rest = std::iter::repeat_n(Carrier::Inbox, 768).chain(std::iter::repeat_n(Carrier::Own, 1_024));
-    let carriers = floors.chain(pool).chain(rest);
+    let carriers = floors.chain(pool).chain(std::iter::repeat_n(Carrier::Own, 768 + 1_024));
     let requests: Vec<_> =
         streams.iter().zip(carriers).map(|(stream, carrier)| request(*stream, carrier, issued_at)).collect();
     assert_eq!(requests.len(), STREAMS);
     for answer in join_all(requests.iter().map(|request| node.admission.admit(*request))).await {
         assert_eq!(answer.expect("it is durable"), Ok(Verdict::First));
     }
-    for carrier in [Carrier::Link(links[9]), Carrier::Inbox, Carrier::Own] {
+    for carrier in [Carrier::Link(links[9]), Carrier::Own] {
         let one_more = node.admission.admit(request(streams[STREAMS], carrier, issued_at)).await.expect("no fault");
         assert!(matches!(one_more, Err(BoundaryRefusal::StreamCapacityExceeded { .. })), "{one_more:?}");
     }

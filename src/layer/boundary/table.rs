@@ -23,7 +23,7 @@ pub(super) struct Stream {
     pub(super) record: StreamRecord,
     /// The monotonic reading that it waits from: of its last admission, or of when it was loaded, and the time that mail of
     /// it may be held.
-    last: Duration,
+    pub(super) last: Duration,
     /// Its greatest expiry, and the time that mail of it may be held.
     expiry: WallMs,
     /// What is left of its quota; full where there is none (law L7). In memory only.

@@ -381,12 +381,11 @@ impl World {
         self.signed[at].last().copied()
     }
 
-    /// On a link, or by the inbox, by this node itself, or a link that nobody announced.
+    /// On a link, by this node itself, or on a link that nobody announced.
     fn carry(&mut self, at: usize, request: Request) -> Request {
         let link = self.receivers[at].link(&mut self.draw);
         let carrier = match (self.draw.below(16), link) {
-            (0, _) => Carrier::Inbox,
-            (1, _) => Carrier::Own,
+            (0 | 1, _) => Carrier::Own,
             (2, _) | (_, None) => Carrier::Link(LinkId::of("nobody announced it")),
             (_, Some((link, _))) => Carrier::Link(link),
         };
