@@ -30,6 +30,7 @@ both_transports! {
     l10_3_a_refusal_is_answered_by_name_on_the_wire_and_said_once,
     l10_3_a_slot_is_kept_until_the_last_frame_of_a_closed_connection_is_taken_over,
     l10_3_a_lane_that_does_not_open_takes_no_slot,
+    l10_3_each_link_says_once_that_there_is_no_slot_however_many_lanes_are_refused_at_a_time,
 }
 
 /// A node that gives its connections `slots` slots.
@@ -224,4 +225,28 @@ async fn l10_3_a_lane_that_does_not_open_takes_no_slot(transport: Transport) {
     let _inbound = node.channel().await;
     assert_eq!(hello(&mut twin, &node, 0, 5).await.1, [1, 0, 0, 0, 0, 0, 0, 0, 9], "superseded");
     assert_eq!(admission.health().slots_taken, 1);
+}
+
+async fn l10_3_each_link_says_once_that_there_is_no_slot_however_many_lanes_are_refused_at_a_time(
+    transport: Transport,
+) {
+    let (node, _admission) = receiver(transport, 0).await;
+    let mut sender = sender(transport, &node).await;
+    let mut queued = Vec::new();
+    for class in Class::ALL {
+        queued.push(sender.outbound.send(frame(node.did, class, 1, 10)).await.unwrap());
+    }
+    for _ in 0..20 {
+        sender.until(|seen| matches!(seen, Seen::Lanes(Event::NoSlot { .. })).then_some(())).await;
+        sender.disconnect(node.peer);
+        let said_again = |seen| match seen {
+            Seen::Lanes(Event::NoSlot { .. }) => Some(true),
+            Seen::Disconnected(_) => Some(false),
+            _ => None,
+        };
+        assert!(!sender.until(said_again).await);
+    }
+    for mut settlement in queued {
+        assert!(poll!(&mut settlement).is_pending(), "held, not lost");
+    }
 }
