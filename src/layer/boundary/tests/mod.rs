@@ -10,6 +10,7 @@ mod local;
 mod quota;
 mod restore;
 mod spent;
+mod undo;
 
 use std::{sync::Arc, time::Duration};
 
