@@ -3,6 +3,7 @@
 
 mod charges;
 mod checks;
+mod counted;
 mod failure;
 mod fairness;
 mod images;
