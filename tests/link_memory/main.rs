@@ -2,15 +2,14 @@
 //!
 //! A test target of its own, since it counts through the global allocator.
 
+#[expect(dead_code, reason = "shared with other targets, which use all of it")]
+#[path = "../allocation/counting.rs"]
+mod counting;
 #[expect(dead_code, reason = "shared with the lanes' tests, which use all of it")]
 #[path = "../lanes/support.rs"]
 mod support;
 
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    sync::atomic::{AtomicUsize, Ordering},
-    time::Duration,
-};
+use std::time::Duration;
 
 use admit_one::{
     lanes::{DEFAULT_CREDIT, DEFAULT_PROTOCOL},
@@ -20,31 +19,8 @@ use admit_one::{
 use futures::{AsyncReadExt, AsyncWriteExt, StreamExt};
 use libp2p::Stream;
 
+use counting::held;
 use support::{Node, Raw, Transport, in_time};
-
-struct Counting;
-
-static HELD: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: every call goes to the system's allocator as it came; the count is an atomic that does not allocate.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        HELD.fetch_add(layout.size(), Ordering::Relaxed);
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        HELD.fetch_sub(layout.size(), Ordering::Relaxed);
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
-
-fn held() -> usize {
-    HELD.load(Ordering::Relaxed)
-}
 
 /// The substreams that one connection may have at once.
 const SUBSTREAMS: usize = 10;

@@ -8,7 +8,6 @@
 //! - [`turns`]: the scheduler under every history of which lanes can write, of any length (law L3.6).
 //! - [`link`]: four lanes on a pool of channels, one class never served (laws L3.1, L3.5 and L3.6).
 //! - [`duplex`]: both ends write to each other through pipes of bounded room (law L3.5).
-//! - [`references`]: both tables of a link, grants and disclaimers in any order, and time (law L4).
 //!
 //! **Liveness.** No action of a model is taken back and none that changes nothing is followed, so that a run of any but
 //! [`turns`] is finite: whoever is never stuck before the end reaches it. "Everything settles" is looked at where a run
@@ -19,7 +18,6 @@
 mod channel;
 mod duplex;
 mod link;
-mod references;
 mod turns;
 
 use std::{fmt::Debug, hash::Hash};

@@ -9,8 +9,9 @@ mod files;
 mod values;
 
 use std::{
+    cell::RefCell,
     io,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Once},
 };
 
 use bytes::{Bytes, BytesMut};
@@ -230,16 +231,22 @@ struct Counted {
 
 /// Takes what this thread logs and counts.
 struct Log {
-    lines: Lines,
     recorder: metrics_util::debugging::Snapshotter,
 }
 
-#[derive(Debug, Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
+thread_local! {
+    /// What this thread logged at the level of errors, where it is watched.
+    static LINES: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
+}
+
+/// One subscriber for the process, since those of threads come and go, and what one of them enables is cached for all.
+static SUBSCRIBER: Once = Once::new();
+
+struct Lines;
 
 impl io::Write for Lines {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        LINES.with_borrow_mut(|lines| lines.iter_mut().for_each(|lines| lines.extend_from_slice(bytes)));
         Ok(bytes.len())
     }
 
@@ -251,8 +258,8 @@ impl io::Write for Lines {
 impl Log {
     /// What there is since the last time.
     fn take(&self) -> Counted {
-        let lines = std::mem::take(&mut *self.lines.0.lock().unwrap_or_else(PoisonError::into_inner));
-        let lines = String::from_utf8(lines).unwrap();
+        let lines = LINES.with_borrow_mut(|lines| lines.as_mut().map(std::mem::take));
+        let lines = String::from_utf8(lines.expect("this thread is watched")).unwrap();
         let named = lines.lines().filter_map(|line| line.split("record=").nth(1)?.split_whitespace().next());
         let mut counted = Counted { errors: named.map(str::to_owned).collect(), unrestorable: 0, calls: 0 };
         for (key, _, _, value) in self.recorder.snapshot().into_vec() {
@@ -270,18 +277,18 @@ impl Log {
 
 /// Runs `test` on one thread, with all that it logs at the level of errors, and counts, taken.
 fn watched<F: Future<Output = ()>>(test: impl FnOnce(Log) -> F) {
-    let (lines, recorder) = (Lines::default(), DebuggingRecorder::new());
-    let log = Log { lines: lines.clone(), recorder: recorder.snapshotter() };
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::ERROR)
-        .with_ansi(false)
-        .with_writer(move || lines.clone())
-        .finish();
-    tracing::subscriber::with_default(subscriber, || {
-        metrics::with_local_recorder(&recorder, || {
-            tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(test(log));
-        });
+    SUBSCRIBER.call_once(|| {
+        let errors = tracing_subscriber::fmt().with_max_level(tracing::Level::ERROR).with_ansi(false);
+        let subscriber = errors.with_writer(|| Lines).finish();
+        tracing::subscriber::set_global_default(subscriber).expect("no other is set");
     });
+    LINES.set(Some(Vec::new()));
+    let recorder = DebuggingRecorder::new();
+    let log = Log { recorder: recorder.snapshotter() };
+    metrics::with_local_recorder(&recorder, || {
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(test(log));
+    });
+    LINES.set(None);
 }
 
 /// The seal of a record's kind over any body, so that what is wrong is not its checksum.

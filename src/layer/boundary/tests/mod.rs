@@ -4,6 +4,7 @@
 mod bad_records;
 mod charges;
 mod checks;
+mod counted;
 mod custody;
 mod failure;
 mod fairness;
@@ -13,6 +14,7 @@ mod quota;
 mod restore;
 mod retired;
 mod spent;
+mod undo;
 
 use std::{sync::Arc, time::Duration};
 
