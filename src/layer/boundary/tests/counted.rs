@@ -47,7 +47,7 @@ async fn l13_5_every_refusal_of_the_boundary_is_counted_once_under_its_own_name(
     assert!(node.admission.open(libp2p::PeerId::random(), LinkId::of(2_u64)).is_err());
     let first = node.fresh(stream(1, Class::E2e), 100);
     assert!(node.answer(first).await.is_ok());
-    assert!(node.answer(Request { carrier: Carrier::Inbox, ..node.fresh(stream(2, Class::E2e), 1) }).await.is_ok());
+    assert!(node.answer(Request { carrier: Carrier::Own, ..node.fresh(stream(2, Class::E2e), 1) }).await.is_ok());
     node.admission.register(Namespace::new("chat").unwrap()).await.unwrap();
     let application = Application { classifier: ClassifierId::of("one"), namespace: None, own_link: None };
     let chat = Request { application: Some(application), ..node.fresh(stream(1, Class::Application), 1) };
@@ -64,7 +64,7 @@ async fn l13_5_every_refusal_of_the_boundary_is_counted_once_under_its_own_name(
         Request { digest: TransactionDigest([1; 32]), ..first },
         Request { sequence: 1, ..first },
         Request { carrier: carrier(2), ..node.fresh(stream(3, Class::E2e), 1) },
-        Request { carrier: Carrier::Inbox, ..node.fresh(stream(3, Class::E2e), 1) },
+        Request { carrier: Carrier::Own, ..node.fresh(stream(3, Class::E2e), 1) },
         Request { bytes: 11, ..node.fresh(stream(3, Class::DhtControl), 1) },
         Request { application: Some(another), sequence: 2, ..chat },
     ];
@@ -126,5 +126,6 @@ async fn l13_5_every_refusal_of_the_boundary_is_counted_once_under_its_own_name(
         reasons.iter().map(|reason| (format!("admit_one_refusals_total {reason}"), 1)).collect();
     expected.insert("admit_one_charge_refusals_total share".into(), 1);
     expected.insert("admit_one_slot_refusals_total ".into(), 1);
+    expected.insert("admit_one_unavailable_calls_total receiver".into(), 1);
     assert_eq!(counted, expected);
 }

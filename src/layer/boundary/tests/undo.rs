@@ -8,7 +8,7 @@ use crate::{
     layer::{
         boundary::{
             Application,
-            core::{Boundary, Staging},
+            core::{Boundary, Scans, Staging},
             record::StreamRecord,
         },
         charging::{Charges, Shares},
@@ -112,8 +112,8 @@ impl World {
             quotas: Quotas::NONE.with(Class::Application, QUOTA).with(Class::E2e, QUOTA),
             ..config()
         };
-        let (none, now) = (Scan::default(), Duration::ZERO);
-        let (boundary, _) = Boundary::restore(&config, Guards::default(), &none, &none, now).unwrap();
+        let none = Scans { receiver: Scan::default(), clock: Scan::default(), custody: Scan::default() };
+        let (boundary, _) = Boundary::restore(&config, Guards::default(), &none, 0, Duration::ZERO).unwrap();
         let application = (1..=6).map(|origin| stream(origin, Class::Application));
         let keys = application.chain([stream(1, Class::E2e), stream(2, Class::E2e), stream(1, Class::Storage)]);
         let keys: Vec<_> = keys.collect();
@@ -171,8 +171,7 @@ impl World {
         let stream = self.keys[place];
         let link = self.below(LINKS);
         let carrier = match self.below(12) {
-            0 => Carrier::Inbox,
-            1 => Carrier::Own,
+            0 | 1 => Carrier::Own,
             _ => carrier(link),
         };
         let own = matches!(carrier, Carrier::Link(_)) && self.below(3) > 0;
