@@ -153,9 +153,11 @@ impl Boundary {
         };
         let mut bad = boundary.restore_custody(custody);
         let unread = bad.len();
+        let mut last = None;
         for (key, value) in &receiver.records {
-            match StreamRecord::decode(key, value) {
+            match StreamRecord::decode_after(key, value, last.as_ref()) {
                 Ok((key, record)) => {
+                    last = Some(key);
                     boundary.admitted = boundary.admitted.max(record.admitted);
                     let hold = boundary.hold(key.class);
                     boundary.streams.set(key, Some(Stream::new(record, now, hold, 0)));

@@ -62,19 +62,29 @@ impl StreamRecord {
         seal(KIND, out)
     }
 
-    /// Reads the record filed under `filed`.
+    /// Reads the record filed under `filed`, after the one of `last`.
     ///
     /// # Errors
     /// Why it cannot be restored, for the log (law L11.1).
-    pub(super) fn decode(filed: &[u8], bytes: &[u8]) -> Result<(StreamKey, Self), &'static str> {
+    pub(super) fn decode_after(
+        filed: &[u8],
+        bytes: &[u8],
+        last: Option<&StreamKey>,
+    ) -> Result<(StreamKey, Self), &'static str> {
         let record = unseal(KIND, bytes).ok_or("its checksum does not hold")?;
         let (key, mut record) = record.split_at_checked(StreamKey::LEN).ok_or("it is too short")?;
         if key != filed {
             return Err("it is filed under another stream's key");
         }
-        let key = StreamKey::from_bytes(key).ok_or("its key is no stream's")?;
+        let key = StreamKey::from_bytes_after(key, last).ok_or("its key is no stream's")?;
         let introducer = decode_introducer(&mut record).ok_or("it names no introducer")?;
         Ok((key, Self::decode_body(introducer, &mut record).ok_or("it holds no valid window")?))
+    }
+
+    /// The same, for one alone.
+    #[cfg(test)]
+    pub(super) fn decode(filed: &[u8], bytes: &[u8]) -> Result<(StreamKey, Self), &'static str> {
+        Self::decode_after(filed, bytes, None)
     }
 
     fn decode_body(introducer: Introducer, record: &mut &[u8]) -> Option<Self> {
