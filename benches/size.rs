@@ -5,15 +5,15 @@
 //! `cargo bench --bench size` prints a table with a target a row, and fails where one is missed. Ratios are of rounds
 //! that take turns, since a machine's speed drifts.
 
+#[expect(dead_code, reason = "shared with tests, which use all of it")]
+#[path = "../tests/allocation/counting.rs"]
+mod counting;
+
 use std::{
-    alloc::{GlobalAlloc, Layout, System},
     fmt,
     path::Path,
     process::ExitCode,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -55,38 +55,6 @@ const RESTORE_TARGET: Duration = Duration::from_millis(500);
 const RATIO_TARGET: f64 = 1.2;
 
 const _: () = assert!(STREAMS == 16_384 && SENDER_STREAMS == STREAMS);
-
-/// Counts the bytes that are held.
-struct Counting;
-
-static HELD: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: every call goes to the system's allocator as it came; the count is an atomic.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        HELD.fetch_add(layout.size(), Ordering::Relaxed);
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        HELD.fetch_add(layout.size(), Ordering::Relaxed);
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        HELD.fetch_add(size, Ordering::Relaxed);
-        HELD.fetch_sub(layout.size(), Ordering::Relaxed);
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        HELD.fetch_sub(layout.size(), Ordering::Relaxed);
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Engine {
@@ -265,9 +233,9 @@ async fn restore(table: &mut Table) {
     let mut starts = Vec::new();
     let mut held = 0;
     for _ in 0..RESTARTS {
-        let before = HELD.load(Ordering::Relaxed);
+        let before = counting::held();
         let (node, start) = start(Engine::Journal, &path).await;
-        held = HELD.load(Ordering::Relaxed).saturating_sub(before);
+        held = counting::held().saturating_sub(before);
         assert_eq!((node.admission.health().streams, node.leases.streams()), (STREAMS, STREAMS));
         node.commit.shutdown().await;
         starts.push(start);
@@ -411,10 +379,10 @@ fn compare(table: &mut Table, what: &str, few: &[Duration], many: &[Duration], t
 
 async fn ratio(table: &mut Table, engine: Engine) {
     let directory = directory();
-    let before = HELD.load(Ordering::Relaxed);
+    let before = counting::held();
     let (many, mut of_many) = filled(engine, STREAMS, &directory.path().join("many")).await;
     if engine == Engine::Memory {
-        let held = HELD.load(Ordering::Relaxed).saturating_sub(before) as f64 / (1 << 20) as f64;
+        let held = counting::held().saturating_sub(before) as f64 / (1 << 20) as f64;
         table.row("memory held by 16,384 receiver streams alone", &format!("{held:.1} MiB"), "", true);
     }
     let (few, mut of_few) = filled(engine, FEW, &directory.path().join("few")).await;
