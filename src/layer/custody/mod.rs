@@ -6,12 +6,12 @@
 //! encoding, and its *hold instant*, when the carrier took it in. A carrier deletes nothing before the application took
 //! the mail, so the same mail comes again and again; custody is how the boundary tells that from a replay.
 //!
-//! **Life** ([`live`]). Mail is judged as of its hold instant `h`, at wall clock `t`: live iff `issued − σ ≤ t`,
+//! **Life** (`live`). Mail is judged as of its hold instant `h`, at wall clock `t`: live iff `issued − σ ≤ t`,
 //! `issued − σ ≤ h < issued + ttl`, `h ≤ t + σ` and `t < h + 7 days` (law L2.4). So it may live 7 days past its expiry,
 //! and no longer whatever `h` says, which is why `h` needs no proof. Only class `Application` has mail, since only its
 //! streams wait the 7 days before they are spent (law L10.5).
 //!
-//! **State** ([`Custody`]). *Entries*, durable, one record each: the stream, incarnation, sequence, digest and expiry of
+//! **State** (`Custody`). *Entries*, durable, one record each: the stream, incarnation, sequence, digest and expiry of
 //! mail that was admitted and not taken; at most [`CUSTODY_MAX`] in the whole store, records that cannot be restored
 //! included. *Pending* ones, in memory only: mail that this process offers to its application right now.
 //!
