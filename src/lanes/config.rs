@@ -136,8 +136,8 @@ impl Config {
     }
 
     /// Tells `links` of each connection's first lane to this node, and refuses the lanes of one that it has no slot for
-    /// (law L10.3). A node that admits gives its [`Admission`](crate::layer::boundary::Admission) here; without it,
-    /// whoever is connected shares one slot for new streams.
+    /// (law L10.3). A node that admits gives here what its admission charges new streams by; without it, whoever is
+    /// connected shares one slot for them.
     pub fn links(mut self, links: Arc<dyn Links>) -> Self {
         self.links = Some(links);
         self
