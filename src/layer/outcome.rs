@@ -26,14 +26,12 @@ pub enum AdmissionError<E> {
 impl<E> AdmissionError<E> {
     /// Counts and logs a refusal of the layer's own.
     pub(super) fn refuse(refusal: Refusal) -> Self {
-        metrics::counter!("admit_one_refusals_total", "reason" => refusal.label()).increment(1);
-        Self::pass_on(refusal)
+        AdmissionError::Refused(refusal.counted())
     }
 
     /// Logs a refusal that the boundary has counted.
     pub(super) fn pass_on(refusal: Refusal) -> Self {
-        tracing::debug!(reason = refusal.label(), %refusal, "refused");
-        AdmissionError::Refused(refusal)
+        AdmissionError::Refused(refusal.logged())
     }
 
     /// The refusal, if it is one.

@@ -316,6 +316,18 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// Counts and logs a refusal of the layer's own.
+    pub(in crate::layer) fn counted(self) -> Self {
+        metrics::counter!("admit_one_refusals_total", "reason" => self.label()).increment(1);
+        self.logged()
+    }
+
+    /// Logs a refusal that the boundary has counted.
+    pub(in crate::layer) fn logged(self) -> Self {
+        tracing::debug!(reason = self.label(), refusal = %self, "refused");
+        self
+    }
+
     /// The stable name that metrics are labelled with: snake case, one a reason.
     pub const fn label(&self) -> &'static str {
         match self {

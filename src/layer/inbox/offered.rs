@@ -2,7 +2,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::receive::{counted, logged};
 use crate::{
     clock::WallMs,
     identity::{Delegation, Did},
@@ -75,13 +74,13 @@ impl Offered {
         let marks = admission.marks();
         match admission.take(&request).await {
             Ok(Ok(())) => {}
-            Ok(Err(refusal)) => return Err(logged(refusal.into())),
-            Err(failed) => return Err(counted(failed.into())),
+            Ok(Err(refusal)) => return Err(Refusal::from(refusal).logged()),
+            Err(failed) => return Err(Refusal::from(failed).counted()),
         }
         // What the take returns is handed over: a withdrawal of the namespace waits for it, or is seen here.
         let taken = admission.hand_over(&request, marks, || Taken { verified, verdict }).await;
         drop(pending);
-        taken.map_err(|refusal| logged(refusal.into()))
+        taken.map_err(|refusal| Refusal::from(refusal).logged())
     }
 }
 

@@ -4,7 +4,7 @@ use super::Offered;
 use crate::{
     clock::WallMs,
     layer::{
-        AdmissionError, Refusal,
+        Refusal,
         admit::AdmitLayer,
         boundary::{Application, Carrier, Request},
         custody::MailRefusal,
@@ -56,9 +56,9 @@ impl Inbox {
     pub async fn receive(&self, mail: Mail) -> Result<Offered, Refusal> {
         let shared = &self.admit.shared;
         if !shared.admission.config().custody {
-            return Err(counted(MailRefusal::CustodyDisabled.into()));
+            return Err(Refusal::from(MailRefusal::CustodyDisabled).counted());
         }
-        let verified = self.verify.judge_mail(mail.transaction, mail.held_at).map_err(counted)?;
+        let verified = self.verify.judge_mail(mail.transaction, mail.held_at).map_err(Refusal::counted)?;
         let content = verified.content();
         let request = Request {
             stream: verified.stream(),
@@ -82,28 +82,8 @@ impl Inbox {
                 Ok(Offered { verified, request, verdict, pending, admission: shared.admission.clone() })
             }
             (Ok(Ok(_)), None) => unreachable!("what an inbox brings is offered where it is accepted"),
-            (Ok(Err(refusal)), _) => {
-                let refusal = shared.explain(request.stream, verified.transaction, refusal).await;
-                Err(logged(refusal))
-            }
-            (Err(failed), _) => Err(counted(failed.into())),
+            (Ok(Err(refusal)), _) => Err(shared.explain(request.stream, verified.transaction, refusal).await.logged()),
+            (Err(failed), _) => Err(Refusal::from(failed).counted()),
         }
-    }
-}
-
-/// A refusal that the boundary has not counted.
-pub(super) fn counted(refusal: Refusal) -> Refusal {
-    into_refusal(AdmissionError::refuse(refusal))
-}
-
-/// A refusal that the boundary has counted.
-pub(super) fn logged(refusal: Refusal) -> Refusal {
-    into_refusal(AdmissionError::pass_on(refusal))
-}
-
-fn into_refusal(error: AdmissionError<std::convert::Infallible>) -> Refusal {
-    match error {
-        AdmissionError::Refused(refusal) => refusal,
-        AdmissionError::Handler(never) => match never {},
     }
 }
