@@ -8,6 +8,8 @@
 //! `cargo bench --bench admission` prints criterion's figures and then the ratios; `-- FILTER` runs a part, and ratios
 //! are printed where both sides ran.
 
+mod load;
+
 use std::{
     cell::RefCell,
     collections::BTreeMap,
@@ -19,17 +21,12 @@ use std::{
 
 use admit_one::{
     clock::{Clock as _, SystemClock, WallMs},
-    identity::{DEFAULT_DELEGATION_TTL_MS, Did, KeySigner, Proof, Signer as _},
     layer::{
         AdmissionLayer, Admitted,
-        boundary::{Admission, AdmissionConfig, Carrier, Request},
+        boundary::{Admission, AdmissionConfig},
         charging::Shares,
     },
-    link::{Arrival, LinkId},
-    message::{
-        Class, Content, DEFAULT_TTL_MS, FRAME_LIMIT, Incarnation, Kind, NetworkId, Payload, StreamKey, Transaction,
-        TransactionDigest, TxId,
-    },
+    message::Class,
     storage::{
         Batch, Journal, JournalConfig, Memory, Store, Table, Write,
         commit::{CommitConfig, GroupCommit},
@@ -41,14 +38,14 @@ use futures::{FutureExt as _, StreamExt as _, stream::FuturesUnordered};
 use tokio::runtime::Runtime;
 use tower::{Layer as _, Service as _, service_fn};
 
-const NETWORK: NetworkId = NetworkId(1);
+use load::{Frames, NETWORK, Requests, directory};
+
 const IN_FLIGHT: [usize; 5] = [1, 8, 64, 512, 4_096];
 const STREAMS: [usize; 3] = [1, 64, 4_096];
 /// What a receiver's record takes with a full window, about.
 const RECORD: usize = 1_200;
-/// The data of a whole-path transaction.
-const DATA: usize = 256;
-/// Over how many connections whole-path transactions come.
+/// Over how many connections whole-path transactions come: a link has at most some hundred in flight, so thousands in
+/// flight are many links.
 const LINKS: u64 = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -91,11 +88,6 @@ struct Receiver {
     issued_at: WallMs,
 }
 
-fn directory() -> tempfile::TempDir {
-    // Beside the build, not in a temporary file system that may live in memory, where a flush costs nothing.
-    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory in the build's own")
-}
-
 impl Receiver {
     async fn start(engine: Engine) -> Self {
         let directory = directory();
@@ -118,47 +110,6 @@ impl Receiver {
         // The mark follows a wall clock that is being slewed: what is issued from here on stays clear of it.
         tokio::time::sleep(Duration::from_millis(100)).await;
         Self { _directory: directory, commit, admission, issued_at: clock.wall() }
-    }
-}
-
-fn key(stream: usize) -> [u8; 32] {
-    blake3::hash(&stream.to_be_bytes()).into()
-}
-
-/// Makes the next request of one of so many streams in turn.
-struct Requests {
-    streams: Vec<StreamKey>,
-    next: u64,
-    issued_at: WallMs,
-}
-
-impl Requests {
-    fn new(streams: usize, issued_at: WallMs) -> Self {
-        let did = |stream| KeySigner::from_secret(&key(stream)).expect("a key").key();
-        let destination = did(usize::MAX);
-        let streams = (0..streams)
-            .map(|stream| StreamKey { network: NETWORK, origin: did(stream), destination, class: Class::E2e })
-            .collect();
-        Self { streams, next: 0, issued_at }
-    }
-
-    fn next(&mut self) -> Request {
-        let count = self.streams.len() as u64;
-        let (place, sequence) = ((self.next % count) as usize, self.next / count);
-        self.next += 1;
-        let mut digest = [0; 32];
-        digest[..8].copy_from_slice(&self.next.to_be_bytes());
-        Request {
-            stream: self.streams[place],
-            incarnation: Incarnation::new(self.issued_at, 0),
-            sequence,
-            digest: TransactionDigest(digest),
-            issued_at: self.issued_at,
-            ttl: DEFAULT_TTL_MS,
-            bytes: 0,
-            application: None,
-            carrier: Carrier::Link(LinkId::of(0)),
-        }
     }
 }
 
@@ -213,61 +164,6 @@ fn boundary(criterion: &mut Criterion, runtime: &Runtime, figures: &Figures) {
     group.finish();
 }
 
-/// Frames of fresh transactions, each under both proofs, of so many origins in turn.
-struct Frames {
-    origins: Vec<(KeySigner, Did)>,
-    hop: KeySigner,
-    destination: Did,
-    next: u64,
-    issued_at: WallMs,
-}
-
-impl Frames {
-    fn new(streams: usize, issued_at: WallMs) -> Self {
-        let origins = (0..streams)
-            .map(|stream| {
-                let account = KeySigner::from_secret(&key(stream)).expect("a key");
-                let device = KeySigner::from_secret(&key(stream + 1_000_000)).expect("a key");
-                let delegation = account.delegate(device.key(), issued_at, DEFAULT_DELEGATION_TTL_MS);
-                (device.with_delegation(delegation).expect("its own key"), account.key())
-            })
-            .collect();
-        let destination = KeySigner::from_secret(&key(usize::MAX)).expect("a key").key();
-        Self { origins, hop: KeySigner::generate(), destination, next: 0, issued_at }
-    }
-
-    fn next(&mut self) -> Arrival {
-        let count = self.origins.len() as u64;
-        let (place, sequence) = ((self.next % count) as usize, self.next / count);
-        self.next += 1;
-        let (signer, origin) = &self.origins[place];
-        let mut data = vec![0; DATA];
-        data[0] = Class::E2e.lane();
-        let content = Content {
-            destination: self.destination,
-            tx_id: TxId([0; 16]),
-            incarnation: Incarnation::new(self.issued_at, 0),
-            sequence,
-            issued_at: self.issued_at,
-            ttl: DEFAULT_TTL_MS,
-            kind: Kind::Whole,
-            data: data.into(),
-        };
-        let digest = content.digest(NETWORK, origin, Class::E2e);
-        let proof = Proof { slot: signer.slot(), signature: signer.sign_now(&digest.0) };
-        let signature = self.hop.sign_now(&Payload::hop_digest(&digest, &self.destination, 0));
-        let payload = Payload {
-            transaction: Transaction { content, proof },
-            next_hop: self.destination,
-            hop_budget: 0,
-            proof: Proof { slot: self.hop.slot(), signature },
-        };
-        let frame = payload.encode(FRAME_LIMIT).expect("a small frame");
-        // A link has at most some hundred in flight, so thousands in flight are many links.
-        Arrival::from_parts(self.hop.key().to_peer_id(), LinkId::of(self.next % LINKS), frame)
-    }
-}
-
 fn whole_path(criterion: &mut Criterion, runtime: &Runtime, figures: &Figures) {
     let mut group = criterion.benchmark_group("whole path");
     group.throughput(Throughput::Elements(1));
@@ -278,7 +174,7 @@ fn whole_path(criterion: &mut Criterion, runtime: &Runtime, figures: &Figures) {
                 let name = format!("whole path/{engine}/{streams}/{in_flight}");
                 group.bench_function(BenchmarkId::new(format!("{engine}/{streams} streams"), in_flight), |bencher| {
                     let receiver = runtime.block_on(Receiver::start(engine));
-                    let mut frames = Frames::new(streams, receiver.issued_at);
+                    let mut frames = Frames::new(streams, &[Class::E2e], LINKS, receiver.issued_at);
                     let layer =
                         AdmissionLayer::builder(NETWORK, frames.destination, receiver.admission.clone()).build();
                     let mut service = layer

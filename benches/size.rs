@@ -8,6 +8,7 @@
 #[expect(dead_code, reason = "shared with tests, which use all of it")]
 #[path = "../tests/allocation/counting.rs"]
 mod counting;
+mod load;
 
 use std::{
     fmt,
@@ -19,17 +20,13 @@ use std::{
 
 use admit_one::{
     clock::{Clock as _, SystemClock, WallMs},
-    identity::{DEFAULT_DELEGATION_TTL_MS, Did, KeySigner, Proof, Signer as _},
     layer::{
         AdmissionLayer, Admitted,
-        boundary::{Admission, AdmissionConfig, Carrier, Request, STREAMS_MAX},
+        boundary::{Admission, AdmissionConfig, STREAMS_MAX},
         charging::Shares,
     },
-    link::{Arrival, LinkId},
-    message::{
-        Class, Content, DEFAULT_TTL_MS, FRAME_LIMIT, Incarnation, Kind, NetworkId, Payload, StreamKey, Transaction,
-        TransactionDigest, TxId,
-    },
+    link::Arrival,
+    message::{Class, DEFAULT_TTL_MS, StreamKey},
     storage::{
         Journal, JournalConfig, Memory, Store,
         commit::{CommitConfig, GroupCommit},
@@ -39,7 +36,8 @@ use admit_one::{
 use futures::{StreamExt as _, stream::FuturesUnordered};
 use tower::{Layer as _, Service, service_fn};
 
-const NETWORK: NetworkId = NetworkId(1);
+use load::{Frames, NETWORK, Requests, directory, streams};
+
 const STREAMS: usize = STREAMS_MAX;
 const FEW: usize = 64;
 /// What a full window holds.
@@ -86,19 +84,6 @@ impl Table {
         self.met &= met;
         println!("{what:<90} {figure:>12} {target:>9}{}", if met { "" } else { "  MISSED" });
     }
-}
-
-fn directory() -> tempfile::TempDir {
-    // Beside the build, not in a temporary file system that may live in memory, where a flush costs nothing.
-    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory in the build's own")
-}
-
-/// Streams of as many origins, so that each record has a key of its own to decode.
-fn streams(count: usize) -> Vec<StreamKey> {
-    let key = |number: usize| KeySigner::from_secret(&blake3::hash(&number.to_be_bytes()).into()).expect("a key").key();
-    let destination = key(usize::MAX);
-    let stream = |number| StreamKey { network: NETWORK, origin: key(number), destination, class: Class::E2e };
-    (0..count).map(stream).collect()
 }
 
 /// One process over one store.
@@ -167,34 +152,6 @@ impl Node {
     }
 }
 
-/// Makes the next request of each stream in turn.
-struct Requests {
-    streams: Vec<StreamKey>,
-    next: u64,
-    issued_at: WallMs,
-}
-
-impl Requests {
-    fn next(&mut self) -> Request {
-        let count = self.streams.len() as u64;
-        let (place, sequence) = ((self.next % count) as usize, self.next / count);
-        self.next += 1;
-        let mut digest = [0; 32];
-        digest[..8].copy_from_slice(&self.next.to_be_bytes());
-        Request {
-            stream: self.streams[place],
-            incarnation: Incarnation::new(self.issued_at, 0),
-            sequence,
-            digest: TransactionDigest(digest),
-            issued_at: self.issued_at,
-            ttl: DEFAULT_TTL_MS,
-            bytes: 0,
-            application: None,
-            carrier: Carrier::Link(LinkId::of(0)),
-        }
-    }
-}
-
 /// Admits `count` with `in_flight` under way at once, and gives the time that each took.
 async fn admit(node: &Node, requests: &mut Requests, count: u64, in_flight: usize) -> Duration {
     let began = Instant::now();
@@ -218,7 +175,7 @@ async fn admit(node: &Node, requests: &mut Requests, count: u64, in_flight: usiz
 async fn filled(engine: Engine, count: usize, path: &Path) -> (Node, Requests) {
     let (node, _) = start(engine, path).await;
     let issued_at = node.past_birth().await;
-    let mut requests = Requests { streams: streams(count), next: 0, issued_at };
+    let mut requests = Requests::new(count, issued_at);
     admit(&node, &mut requests, count as u64 * WINDOW, STREAMS).await;
     (node, requests)
 }
@@ -260,61 +217,6 @@ async fn restore(table: &mut Table) {
     table.row("memory: of that a stream, receiver and sender", &format!("{} B", held / STREAMS), "", true);
 }
 
-/// Frames of each of so many streams in turn: every class of a quarter as many origins, each under a delegation, brought by
-/// one hop (law L10.1).
-struct Frames {
-    origins: Vec<(KeySigner, Did)>,
-    hop: KeySigner,
-    destination: Did,
-    next: u64,
-    issued_at: WallMs,
-}
-
-impl Frames {
-    fn new(streams: usize, issued_at: WallMs) -> Self {
-        let key = |number: usize| KeySigner::from_secret(&blake3::hash(&number.to_be_bytes()).into()).expect("a key");
-        let origin = |number| {
-            let (account, device) = (key(number), key(number + STREAMS));
-            let delegation = account.delegate(device.key(), issued_at, DEFAULT_DELEGATION_TTL_MS);
-            (device.with_delegation(delegation).expect("its own key"), account.key())
-        };
-        let origins = (0..streams / Class::ALL.len()).map(origin).collect();
-        let destination = key(usize::MAX / 2).key();
-        Self { origins, hop: KeySigner::generate(), destination, next: 0, issued_at }
-    }
-
-    fn next(&mut self) -> Arrival {
-        let (origins, classes) = (self.origins.len() as u64, Class::ALL.len() as u64);
-        let (signer, origin) = &self.origins[(self.next % origins) as usize];
-        let class = Class::ALL[(self.next / origins % classes) as usize];
-        let sequence = self.next / (origins * classes);
-        self.next += 1;
-        let mut data = vec![0; 256];
-        data[0] = class.lane();
-        let content = Content {
-            destination: self.destination,
-            tx_id: TxId([0; 16]),
-            incarnation: Incarnation::new(self.issued_at, 0),
-            sequence,
-            issued_at: self.issued_at,
-            ttl: DEFAULT_TTL_MS,
-            kind: Kind::Whole,
-            data: data.into(),
-        };
-        let digest = content.digest(NETWORK, origin, class);
-        let proof = Proof { slot: signer.slot(), signature: signer.sign_now(&digest.0) };
-        let signature = self.hop.sign_now(&Payload::hop_digest(&digest, &self.destination, 0));
-        let payload = Payload {
-            transaction: Transaction { content, proof },
-            next_hop: self.destination,
-            hop_budget: 0,
-            proof: Proof { slot: self.hop.slot(), signature },
-        };
-        let frame = payload.encode(FRAME_LIMIT).expect("a small frame");
-        Arrival::from_parts(self.hop.key().to_peer_id(), LinkId::of(0), frame)
-    }
-}
-
 /// Takes in `count` frames from first to last, signed before the clock starts, and gives the time that each took.
 async fn take_in<S>(service: &mut S, frames: &mut Frames, count: u64) -> Duration
 where
@@ -345,7 +247,7 @@ async fn whole(table: &mut Table, engine: Engine) {
     let mut sides = Vec::new();
     for count in [FEW, STREAMS] {
         let (node, _) = start(engine, &directory.path().join(count.to_string())).await;
-        let mut frames = Frames::new(count, node.past_birth().await);
+        let mut frames = Frames::new(count / Class::ALL.len(), &Class::ALL, 1, node.past_birth().await);
         let layer = AdmissionLayer::builder(NETWORK, frames.destination, node.admission.clone()).build();
         let mut service = layer.layer(handler());
         take_in(&mut service, &mut frames, count as u64).await;
