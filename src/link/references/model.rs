@@ -14,8 +14,8 @@ use std::{
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
-use super::{Control, FrameName, Now, ReceiverTable, SenderTable, Terms, Write};
-use crate::{clock::WallMs, identity::DelegationDigest};
+use super::{Control, FrameName, Now, ReceiverTable, SenderTable, Terms, Write, tests::digest};
+use crate::clock::WallMs;
 
 const TERMS: Terms = Terms { lease: Duration::from_secs(2), delivery: Duration::from_secs(1), sigma: 1_000 };
 /// Renews at the very end of a lease: the fewest frames until something goes wrong.
@@ -173,10 +173,6 @@ enum Action {
         stays: bool,
     },
     Lie(Said),
-}
-
-fn digest(of: u8) -> DelegationDigest {
-    DelegationDigest([of; 32])
 }
 
 impl Link {

@@ -109,18 +109,10 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::*;
-
-    const TERMS: Terms = Terms { lease: Duration::from_secs(60), delivery: Duration::from_secs(10), sigma: 3_000 };
-    const NEVER: WallMs = WallMs::MAX;
-
-    fn digest(of: u8) -> DelegationDigest {
-        DelegationDigest([of; 32])
-    }
-
-    fn at(seconds: u64) -> Now {
-        Now { at: Duration::from_secs(seconds), wall: 1_000_000 + seconds * 1_000 }
-    }
+    use super::{
+        super::tests::{NEVER, TERMS, at, digest},
+        *,
+    };
 
     fn verified(table: &mut ReceiverTable<u8>, of: u8, read_at: u64, now: u64) -> bool {
         table.verified(&digest(of), || of, NEVER, Duration::from_secs(read_at), at(now))

@@ -8,8 +8,17 @@ use proptest::prelude::*;
 use super::*;
 use crate::identity::DelegationDigest;
 
-const TERMS: Terms = Terms { lease: Duration::from_secs(60), delivery: Duration::from_secs(10), sigma: 3_000 };
-const NEVER: WallMs = WallMs::MAX;
+pub(super) const TERMS: Terms =
+    Terms { lease: Duration::from_secs(60), delivery: Duration::from_secs(10), sigma: 3_000 };
+pub(super) const NEVER: WallMs = WallMs::MAX;
+
+pub(super) fn digest(of: u8) -> DelegationDigest {
+    DelegationDigest([of; 32])
+}
+
+pub(super) fn at(seconds: u64) -> Now {
+    Now { at: Duration::from_secs(seconds), wall: 1_000_000 + seconds * 1_000 }
+}
 
 /// A frame with one delegation in its origin's slot.
 #[derive(Debug, Clone, Copy)]
@@ -46,10 +55,6 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (0..2_u8).prop_map(Step::Reopen),
     ];
     prop::collection::vec(step, 1..400)
-}
-
-fn digest(of: u8) -> DelegationDigest {
-    DelegationDigest([of; 32])
 }
 
 proptest! {
