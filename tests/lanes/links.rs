@@ -28,7 +28,7 @@ use tokio::sync::mpsc;
 
 use crate::{
     both_transports,
-    support::{Node, Options, Raw, Running, Seen, Transport, frame, in_time, read, swarm},
+    support::{Node, Options, Raw, Running, Seen, Transport, frame, full_window, in_time, read, swarm},
 };
 
 both_transports! {
@@ -50,15 +50,7 @@ both_transports! {
 async fn l3_8_what_is_queued_moves_to_the_next_link_in_order(transport: Transport) {
     let (sender, mut receiver) = (Node::start(transport).await, Node::start(transport).await);
     sender.know(&receiver);
-    let mut settlements = Vec::new();
-    for sequence in 0..40 {
-        settlements.push(in_time(sender.outbound.send(frame(receiver.did, Class::E2e, sequence, 10))).await.unwrap());
-    }
-    let mut inbound = receiver.channel().await;
-    let mut held = Vec::new();
-    for _ in 0..8 {
-        held.push(in_time(inbound.next()).await.unwrap());
-    }
+    let (mut settlements, _held, _inbound) = full_window(&sender, &mut receiver, 40).await;
     sender.disconnect(receiver.peer);
     let queued = settlements.split_off(8);
     for settled in in_time(join_all(settlements)).await {

@@ -4,7 +4,7 @@ use std::{task::Poll, time::Duration};
 
 use admit_one::{
     identity::KeySigner,
-    lanes::{Config, Event, Fate, Inbound, LossReason, Lost, Outbound, SendRefused, Settlement},
+    lanes::{Config, Event, Fate, LossReason, Lost, Outbound, SendRefused, Settlement},
     link::{Arrival, CreditGuard, Frame},
     message::{Class, FRAME_LIMIT, FrameTooLarge, Payload},
 };
@@ -14,7 +14,7 @@ use tower::Service;
 
 use crate::{
     both_transports,
-    support::{Node, Options, Raw, Seen, Transport, frame, frame_within, in_time, read},
+    support::{Node, Options, Raw, Seen, Transport, frame, frame_within, full_window, in_time, read},
 };
 
 both_transports! {
@@ -127,24 +127,10 @@ async fn l3_7_link_closed_while_in_flight_may_have_been_received(transport: Tran
     assert!(in_time(inbound.next()).await.is_none(), "the channel ends with its connection");
 }
 
-/// Fills the window of a lane, and holds it.
-async fn full_window(sender: &Node, receiver: &mut Node) -> (Vec<Settlement>, Vec<Arrival>, Inbound) {
-    sender.know(receiver);
-    let mut settlements = Vec::new();
-    for sequence in 0..8 {
-        settlements.push(send(&sender.outbound, frame(receiver.did, Class::E2e, sequence, 10)).await);
-    }
-    let mut inbound = receiver.channel().await;
-    let mut held = Vec::new();
-    for _ in 0..8 {
-        held.push(in_time(inbound.next()).await.unwrap());
-    }
-    (settlements, held, inbound)
-}
-
 async fn l3_7_expired_behind_a_full_window_was_never_written(transport: Transport) {
     let (sender, mut receiver) = (Node::start(transport).await, Node::start(transport).await);
-    let (in_flight, held, mut inbound) = full_window(&sender, &mut receiver).await;
+    sender.know(&receiver);
+    let (in_flight, held, mut inbound) = full_window(&sender, &mut receiver, 8).await;
     let late = send(&sender.outbound, frame_within(receiver.did, Class::E2e, 8, 10, SOON)).await;
     let patient = send(&sender.outbound, frame(receiver.did, Class::E2e, 9, 10)).await;
     assert_eq!(in_time(late).await, Err(never_written(LossReason::Expired)));
@@ -159,7 +145,8 @@ const LIFE: Duration = Duration::from_secs(2);
 
 async fn l3_7_expired_in_flight_may_have_been_received_and_keeps_its_place_in_the_window(transport: Transport) {
     let (sender, mut receiver) = (Node::start(transport).await, Node::start(transport).await);
-    let (in_flight, mut held, mut inbound) = full_window(&sender, &mut receiver).await;
+    sender.know(&receiver);
+    let (in_flight, mut held, mut inbound) = full_window(&sender, &mut receiver, 8).await;
     held.pop();
     held.drain(..7).for_each(drop);
     assert!(in_time(join_all(in_flight)).await.iter().all(Result::is_ok));
@@ -275,7 +262,8 @@ async fn l3_7_unsupported_by_a_peer_that_takes_no_channels(transport: Transport)
 
 async fn l3_7_shutdown_loses_what_is_queued_and_what_is_in_flight_with_what_is_known(transport: Transport) {
     let (sender, mut receiver) = (Node::start(transport).await, Node::start(transport).await);
-    let (in_flight, _held, _inbound) = full_window(&sender, &mut receiver).await;
+    sender.know(&receiver);
+    let (in_flight, _held, _inbound) = full_window(&sender, &mut receiver, 8).await;
     let queued = send(&sender.outbound, frame(receiver.did, Class::E2e, 8, 10)).await;
     assert_eq!(in_time(sender.outbound.shutdown(SOON)).await, 9);
     assert_eq!(in_time(queued).await, Err(never_written(LossReason::Shutdown)));
@@ -299,7 +287,8 @@ async fn l3_7_shutdown_drains_what_settles_in_time(transport: Transport) {
 
 async fn l3_7_a_dropped_swarm_loses_everything_once(transport: Transport) {
     let (sender, mut receiver) = (Node::start(transport).await, Node::start(transport).await);
-    let (in_flight, _held, _inbound) = full_window(&sender, &mut receiver).await;
+    sender.know(&receiver);
+    let (in_flight, _held, _inbound) = full_window(&sender, &mut receiver, 8).await;
     let queued = send(&sender.outbound, frame(receiver.did, Class::E2e, 8, 10)).await;
     let outbound = sender.outbound.clone();
     sender.running.kill().await;
@@ -313,7 +302,8 @@ async fn l3_7_a_dropped_swarm_loses_everything_once(transport: Transport) {
 
 async fn l3_9_a_forward_not_written_in_time_gives_its_credit_back(transport: Transport) {
     let (sender, mut receiver) = (Node::start(transport).await, Node::start(transport).await);
-    let (_in_flight, _held, _inbound) = full_window(&sender, &mut receiver).await;
+    sender.know(&receiver);
+    let (_in_flight, _held, _inbound) = full_window(&sender, &mut receiver, 8).await;
     let (given_back, mut credit) = oneshot::channel();
     let mut forward = frame_within(receiver.did, Class::E2e, 8, 10, SOON);
     forward.inbound = Some(CreditGuard::new(move || {

@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, UdpSocket};
 use crate::{
     both_transports,
     proxy::Proxy,
-    support::{Node, Options, Raw, Seen, Transport, frame, frame_within, in_time, read},
+    support::{Node, Options, Raw, Seen, Transport, frame, frame_within, full_window, in_time, read},
 };
 
 both_transports! {
@@ -120,15 +120,7 @@ async fn l3_8_nothing_of_a_lower_link_takes_a_place_once_the_greater_one_is_open
 async fn twice_connected(transport: Transport) -> (Node, Node, Vec<Settlement>, Inbound, Vec<Arrival>) {
     let (mut sender, mut receiver) = (Node::start(transport).await, Node::start(transport).await);
     sender.know(&receiver);
-    let mut settlements = Vec::new();
-    for sequence in 0..40 {
-        settlements.push(in_time(sender.outbound.send(frame(receiver.did, Class::E2e, sequence, 10))).await.unwrap());
-    }
-    let mut inbound = receiver.channel().await;
-    let mut held = Vec::new();
-    for _ in 0..8 {
-        held.push(next(&mut inbound).await);
-    }
+    let (settlements, held, inbound) = full_window(&sender, &mut receiver, 40).await;
     receiver.dial(sender.peer, sender.address.clone());
     for node in [&mut sender, &mut receiver] {
         let mut connections = 0;
@@ -251,15 +243,7 @@ async fn cut_off(transport: Transport) -> (Node, Node, Vec<Settlement>, Vec<Sett
     let (sender, mut receiver) = (impatient(transport).await, Node::start(transport).await);
     let proxy = Proxy::to(transport, &receiver.address).await;
     sender.know_at(receiver.peer, proxy.address.clone());
-    let mut settlements = Vec::new();
-    for sequence in 0..20 {
-        settlements.push(in_time(sender.outbound.send(frame(receiver.did, Class::E2e, sequence, 10))).await.unwrap());
-    }
-    let mut inbound = receiver.channel().await;
-    let mut held = Vec::new();
-    for _ in 0..8 {
-        held.push(next(&mut inbound).await);
-    }
+    let (mut settlements, held, inbound) = full_window(&sender, &mut receiver, 20).await;
     proxy.cut();
     drop(held);
     let queued = settlements.split_off(8);
@@ -296,15 +280,7 @@ async fn l3_8_a_link_whose_receiver_is_slow_is_not_moved(transport: Transport) {
     let mut sender = Node::with(transport, Options { config, ..Options::default() }).await;
     let mut receiver = Node::start(transport).await;
     sender.know(&receiver);
-    let mut settlements = Vec::new();
-    for sequence in 0..8 {
-        settlements.push(in_time(sender.outbound.send(frame(receiver.did, Class::E2e, sequence, 10))).await.unwrap());
-    }
-    let mut inbound = receiver.channel().await;
-    let mut held = Vec::new();
-    for _ in 0..8 {
-        held.push(next(&mut inbound).await);
-    }
+    let (mut settlements, held, _inbound) = full_window(&sender, &mut receiver, 8).await;
     receiver.dial(sender.peer, sender.address.clone());
     let mut connections = 0;
     sender

@@ -9,7 +9,9 @@ use std::{
 use admit_one::{
     clock::SystemClock,
     identity::{Did, KeySigner, Proof, Signature, Signer, Slot},
-    lanes::{Behaviour, Config, DEFAULT_PROTOCOL, Event, Inbound, Incoming, Outbound},
+    lanes::{
+        Behaviour, Config, DEFAULT_PROTOCOL, Event, Inbound, Incoming, OUTBOUND_LANE_WINDOW, Outbound, Settlement,
+    },
     link::{Arrival, Frame},
     message::{Class, Content, FRAME_LIMIT, Incarnation, Kind, Payload, Transaction, TxId},
 };
@@ -388,4 +390,18 @@ pub fn read(arrival: &Arrival) -> (Class, u64) {
 
 pub async fn in_time<F: Future>(work: F) -> F::Output {
     tokio::time::timeout(FAILURE, work).await.expect("in time")
+}
+
+/// So many sends of one lane, of which a window is written and not taken over; it is held.
+pub async fn full_window(sender: &Node, receiver: &mut Node, sends: u64) -> (Vec<Settlement>, Vec<Arrival>, Inbound) {
+    let mut settlements = Vec::new();
+    for sequence in 0..sends {
+        settlements.push(in_time(sender.outbound.send(frame(receiver.did, Class::E2e, sequence, 10))).await.unwrap());
+    }
+    let mut inbound = receiver.channel().await;
+    let mut held = Vec::new();
+    for _ in 0..OUTBOUND_LANE_WINDOW {
+        held.push(in_time(inbound.next()).await.unwrap());
+    }
+    (settlements, held, inbound)
 }
