@@ -2,6 +2,8 @@
 
 pub(crate) mod birth;
 pub mod commit;
+#[cfg(not(target_family = "wasm"))]
+mod directory;
 pub(crate) mod floor;
 pub(crate) mod guard;
 #[cfg(not(target_family = "wasm"))]

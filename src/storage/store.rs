@@ -19,11 +19,18 @@ pub enum Table {
     Clock = 3,
     /// Mail that was admitted and not taken yet, one record each (law L10.6).
     Custody = 4,
+    /// Single-use nonces, one record each (law L12.1).
+    Nonce = 5,
+    /// Governed approvals, one record each (law L12.3).
+    Approval = 6,
+    /// Operations and their outcomes, one record each (law L12.4).
+    Operation = 7,
 }
 
 impl Table {
     /// Every table, in the order of its tag.
-    pub const ALL: [Table; 4] = [Table::Sender, Table::Receiver, Table::Clock, Table::Custody];
+    pub const ALL: [Table; 7] =
+        [Table::Sender, Table::Receiver, Table::Clock, Table::Custody, Table::Nonce, Table::Approval, Table::Operation];
 
     /// The tag that stands for the table in an engine's records.
     pub const fn tag(self) -> u8 {
@@ -37,6 +44,9 @@ impl Table {
             2 => Some(Table::Receiver),
             3 => Some(Table::Clock),
             4 => Some(Table::Custody),
+            5 => Some(Table::Nonce),
+            6 => Some(Table::Approval),
+            7 => Some(Table::Operation),
             _ => None,
         }
     }
@@ -76,6 +86,9 @@ impl fmt::Display for RecordName {
             Table::Receiver => "receiver-",
             Table::Clock => "clock-",
             Table::Custody => "custody-",
+            Table::Nonce => "nonce-",
+            Table::Approval => "approval-",
+            Table::Operation => "operation-",
         })?;
         self.hash.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
@@ -106,7 +119,7 @@ pub struct Batch {
 }
 
 /// The most bytes of keys and values that one batch may carry: more than the default budgets of all tables together.
-pub const BATCH_MAX: usize = 64 * 1024 * 1024;
+pub const BATCH_MAX: usize = 96 * 1024 * 1024;
 
 impl Batch {
     /// What every engine refuses, whatever it could store: a key, a value or a batch over its bound.

@@ -51,6 +51,9 @@ pub struct CommitConfig {
     pub(super) receiver: Budget,
     pub(super) clock_table: Budget,
     pub(super) custody: Budget,
+    pub(super) nonce: Budget,
+    pub(super) approval: Budget,
+    pub(super) operation: Budget,
     pub(super) volatile: bool,
     pub(super) clock: Arc<dyn Clock>,
 }
@@ -64,6 +67,12 @@ impl CommitConfig {
     pub const CLOCK: Budget = Budget { records: 64, bytes: 64 * 1_024 };
     /// The default budget of the custody table: 64 mails, at most 256 bytes each.
     pub const CUSTODY: Budget = Budget { records: 64, bytes: 64 * 256 };
+    /// The default budget of the nonce table: 65,536 nonces, at most 192 bytes each.
+    pub const NONCE: Budget = Budget { records: 65_536, bytes: 65_536 * 192 };
+    /// The default budget of the approval table: 16,384 approvals, at most 192 bytes each.
+    pub const APPROVAL: Budget = Budget { records: 16_384, bytes: 16_384 * 192 };
+    /// The default budget of the operation table: 16,384 operations, 16 MiB with their outcomes.
+    pub const OPERATION: Budget = Budget { records: 16_384, bytes: 16 * 1_024 * 1_024 };
 
     /// The defaults, for a store that is durable; any other is refused.
     pub fn new() -> Self {
@@ -72,6 +81,9 @@ impl CommitConfig {
             receiver: Self::RECEIVER,
             clock_table: Self::CLOCK,
             custody: Self::CUSTODY,
+            nonce: Self::NONCE,
+            approval: Self::APPROVAL,
+            operation: Self::OPERATION,
             volatile: false,
             clock: Arc::new(SystemClock::new()),
         }
@@ -91,6 +103,9 @@ impl CommitConfig {
             Table::Receiver => self.receiver = budget,
             Table::Clock => self.clock_table = budget,
             Table::Custody => self.custody = budget,
+            Table::Nonce => self.nonce = budget,
+            Table::Approval => self.approval = budget,
+            Table::Operation => self.operation = budget,
         }
         self
     }
@@ -108,6 +123,9 @@ impl CommitConfig {
             Table::Receiver => self.receiver,
             Table::Clock => self.clock_table,
             Table::Custody => self.custody,
+            Table::Nonce => self.nonce,
+            Table::Approval => self.approval,
+            Table::Operation => self.operation,
         }
     }
 }

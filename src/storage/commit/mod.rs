@@ -190,7 +190,7 @@ impl GroupCommit {
         let place = state.scans.iter().position(|(scanned, _)| *scanned == table)?;
         match table {
             Table::Clock => state.scans.get(place).map(|(_, scan)| scan.clone()),
-            Table::Sender | Table::Receiver | Table::Custody => Some(state.scans.swap_remove(place).1),
+            _ => Some(state.scans.swap_remove(place).1),
         }
     }
 

@@ -48,6 +48,9 @@ pub(super) struct Occupancy {
     receiver: Held,
     clock: Held,
     custody: Held,
+    nonce: Held,
+    approval: Held,
+    operation: Held,
     /// Oldest first.
     log: VecDeque<Change>,
 }
@@ -141,6 +144,9 @@ impl Occupancy {
             Table::Receiver => &mut self.receiver,
             Table::Clock => &mut self.clock,
             Table::Custody => &mut self.custody,
+            Table::Nonce => &mut self.nonce,
+            Table::Approval => &mut self.approval,
+            Table::Operation => &mut self.operation,
         }
     }
 }

@@ -22,14 +22,16 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use super::{
     JournalConfig,
-    files::{Attempt, Failure, Files},
     frame::{self, Content, Manifest},
     live::{Live, Slice, wide},
     making::{FILL_SECTORS, Segment, abandon, fill, make, publish, sectors_of, write_base},
     sector::{self, SECTOR, SegmentKeys},
     segment::{self, DATA_START, End, SegmentHead, WITNESS, WITNESS_SLOT, Witness},
 };
-use crate::storage::{Batch, CommitError, OpenError, RecordName, Scan, Table, Write};
+use crate::storage::{
+    Batch, CommitError, OpenError, RecordName, Scan, Table, Write,
+    directory::{Attempt, Directory, Failure},
+};
 
 /// Bytes that one slice of background work writes: copies of a pass, or fill of the spare (there more if batches are
 /// larger). A batch waits for one such slice at most.
@@ -57,7 +59,7 @@ pub(super) struct Start {
 }
 
 /// See the module's docs.
-pub(super) struct Log<F: Files> {
+pub(super) struct Log<F: Directory> {
     files: F,
     config: JournalConfig,
     store: [u8; 16],
@@ -83,13 +85,13 @@ pub(super) struct Log<F: Files> {
     sectors: Vec<u8>,
 }
 
-impl<F: Files> std::fmt::Debug for Log<F> {
+impl<F: Directory> std::fmt::Debug for Log<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Log").field("files", &self.files).field("head", &self.head).finish_non_exhaustive()
     }
 }
 
-impl<F: Files> Log<F> {
+impl<F: Directory> Log<F> {
     /// Copies everything into a fresh, flushed segment, and removes all other files.
     pub(super) fn begin(mut files: F, config: JournalConfig, start: Start) -> Result<Self, Failure> {
         let Start { store, mut live, segment, batch } = start;
@@ -438,6 +440,6 @@ pub(super) fn report(result: Result<(), Failure>) {
 }
 
 /// The directory, for messages.
-pub(super) fn directory<F: Files>(files: &F) -> PathBuf {
+pub(super) fn directory<F: Directory>(files: &F) -> PathBuf {
     files.path("")
 }

@@ -2,13 +2,13 @@
 
 use super::{
     JournalConfig,
-    files::{Attempt, Failure, Files},
     frame::{self, Manifest},
     live::{Live, wide},
     log::{SLICE, report},
     sector::{self, SECTOR, SegmentKeys},
     segment::{self, DATA_START, HEAD_BYTES, SegmentHead},
 };
+use crate::storage::directory::{Attempt, Directory, Failure};
 
 /// Sectors of fill written at once.
 pub(super) const FILL_SECTORS: u64 = 512;
@@ -32,7 +32,7 @@ pub(super) struct Base<File> {
 }
 
 /// Writes the live set as segment `number`, with an empty frame last, so that every frame's manifest stands twice.
-pub(super) fn write_base<F: Files>(
+pub(super) fn write_base<F: Directory>(
     files: &mut F,
     config: &JournalConfig,
     store: &[u8; 16],
@@ -75,14 +75,14 @@ pub(super) fn write_base<F: Files>(
     Ok(Base { segment, previous, next_batch: batch })
 }
 
-pub(super) fn make<F: Files>(files: &mut F, number: u64) -> Result<Segment<F::File>, Failure> {
+pub(super) fn make<F: Directory>(files: &mut F, number: u64) -> Result<Segment<F::File>, Failure> {
     let name = segment::unfinished_name(number);
     let file = files.create(&name).attempt("create", files, &name)?;
     Ok(Segment { number, file, next: DATA_START, sectors: DATA_START })
 }
 
 /// Fills a segment that is being made up to `sectors`.
-pub(super) fn fill<F: Files>(
+pub(super) fn fill<F: Directory>(
     files: &mut F,
     keys: &SegmentKeys,
     segment: &mut Segment<F::File>,
@@ -101,7 +101,7 @@ pub(super) fn fill<F: Files>(
 }
 
 /// Gives a segment its head and, once all of it is flushed, its name.
-pub(super) fn publish<F: Files>(
+pub(super) fn publish<F: Directory>(
     files: &mut F,
     keys: &SegmentKeys,
     segment: &Segment<F::File>,
@@ -122,7 +122,7 @@ pub(super) fn sectors_of(config: &JournalConfig) -> u64 {
 
 /// Removes what there is of a segment that could not be made, if it has no name yet: on a full disk it takes the room that
 /// the next attempt needs.
-pub(super) fn abandon<F: Files>(files: &mut F, number: u64) {
+pub(super) fn abandon<F: Directory>(files: &mut F, number: u64) {
     let name = segment::unfinished_name(number);
     match files.list() {
         Ok(names) if !names.contains(&name) => {}

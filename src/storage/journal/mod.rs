@@ -35,7 +35,6 @@ mod crash_tests;
 mod damage_tests;
 #[cfg(test)]
 mod failure_tests;
-mod files;
 mod frame;
 mod live;
 mod log;
@@ -57,8 +56,8 @@ use std::{
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use self::{files::Disk, writer::Job};
-use super::{Batch, CommitError, OpenError, Scan, ScanError, Store, Table};
+use self::writer::Job;
+use super::{Batch, CommitError, OpenError, Scan, ScanError, Store, Table, directory::Disk};
 use crate::BoxFuture;
 
 /// How many calls may wait for the writer; more wait for room, in order.
@@ -86,14 +85,14 @@ impl JournalConfig {
 }
 
 impl Default for JournalConfig {
-    /// Segments of 16 MiB, compaction past 64 MiB and four times the live set, a budget of 40 MiB, a seal after
+    /// Segments of 16 MiB, compaction past 64 MiB and four times the live set, a budget of 96 MiB, a seal after
     /// 250 ms.
     fn default() -> Self {
         Self {
             segment_bytes: 16 << 20,
             compact_floor_bytes: 64 << 20,
             compact_ratio: 4,
-            budget_bytes: 40 << 20,
+            budget_bytes: 96 << 20,
             seal_after: Duration::from_millis(250),
         }
     }

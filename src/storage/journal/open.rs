@@ -6,20 +6,22 @@ use std::collections::BTreeMap;
 
 use super::{
     JournalConfig,
-    files::{Attempt, Files},
     live::Live,
     log::{Log, Start, directory, open_error},
     recovery::{self, Recovery, Walk},
     sector::{SECTOR, SegmentKeys},
     segment::{self, End, FORMAT, HEAD_BYTES, HeadError, Kind, SegmentHead, WITNESS, WITNESS_SLOT, Witness},
 };
-use crate::storage::OpenError;
+use crate::storage::{
+    OpenError,
+    directory::{Attempt, Directory},
+};
 
 /// The one name that a fresh file system may bring along.
 const LOST_AND_FOUND: &str = "lost+found";
 
 /// Opens the store in the directory, or makes one where there is nothing.
-pub(super) fn open<F: Files>(mut files: F, config: JournalConfig) -> Result<Log<F>, OpenError> {
+pub(super) fn open<F: Directory>(mut files: F, config: JournalConfig) -> Result<Log<F>, OpenError> {
     files.prepare().attempt("create", &files, "").map_err(open_error)?;
     let names = files.list().attempt("list", &files, "").map_err(open_error)?;
     if !names.iter().any(|name| matches!(segment::kind(name), Kind::Segment(_)))
@@ -27,7 +29,7 @@ pub(super) fn open<F: Files>(mut files: F, config: JournalConfig) -> Result<Log<
     {
         return Err(OpenError::NotAStore { path: directory(&files), reason: format!("it holds {foreign:?}") });
     }
-    files.lock().map_err(|source| match source.kind() {
+    files.lock(segment::LOCK).map_err(|source| match source.kind() {
         std::io::ErrorKind::WouldBlock => OpenError::Locked { path: directory(&files) },
         _ => OpenError::Io { action: "lock", path: files.path(segment::LOCK), source },
     })?;
@@ -39,7 +41,7 @@ pub(super) fn open<F: Files>(mut files: F, config: JournalConfig) -> Result<Log<
     Log::begin(files, config, start).map_err(open_error)
 }
 
-fn read<F: Files>(files: &mut F) -> Result<Start, OpenError> {
+fn read<F: Directory>(files: &mut F) -> Result<Start, OpenError> {
     // Listed again: before the lock, another process could still change it.
     let names = files.list().attempt("list", files, "").map_err(open_error)?;
     let numbers = names.iter().filter_map(|name| match segment::kind(name) {
@@ -86,7 +88,7 @@ fn read<F: Files>(files: &mut F) -> Result<Start, OpenError> {
 }
 
 /// Reads the newest segment and every one that it still needs.
-fn recover<F: Files>(
+fn recover<F: Directory>(
     files: &mut F,
     heads: &BTreeMap<u64, SegmentHead>,
     newest: u64,
@@ -121,7 +123,7 @@ fn recover<F: Files>(
     recovery.finish().map_err(|damage| damaged(files, &damage.0))
 }
 
-fn load<F: Files>(
+fn load<F: Directory>(
     files: &mut F,
     heads: &BTreeMap<u64, SegmentHead>,
     number: u64,
@@ -137,7 +139,7 @@ fn load<F: Files>(
     Ok((walk, keys, image))
 }
 
-fn head<F: Files>(files: &mut F, number: u64) -> Result<SegmentHead, OpenError> {
+fn head<F: Directory>(files: &mut F, number: u64) -> Result<SegmentHead, OpenError> {
     let name = segment::name(number);
     let image = files.read(&name, HEAD_BYTES).attempt("read", files, &name).map_err(open_error)?;
     match SegmentHead::decode(&image) {
@@ -155,7 +157,7 @@ enum Seen {
     Segment(Witness),
 }
 
-fn witness<F: Files>(files: &mut F, exists: bool) -> Result<Seen, OpenError> {
+fn witness<F: Directory>(files: &mut F, exists: bool) -> Result<Seen, OpenError> {
     if !exists {
         return Ok(Seen::Nothing);
     }
@@ -167,7 +169,7 @@ fn witness<F: Files>(files: &mut F, exists: bool) -> Result<Seen, OpenError> {
     }
 }
 
-fn fresh<F: Files>(files: &F) -> Result<Start, OpenError> {
+fn fresh<F: Directory>(files: &F) -> Result<Start, OpenError> {
     let mut store = [0; 16];
     getrandom::fill(&mut store).map_err(|error| OpenError::Io {
         action: "draw a store id for",
@@ -177,10 +179,10 @@ fn fresh<F: Files>(files: &F) -> Result<Start, OpenError> {
     Ok(Start { store, live: Live::default(), segment: 1, batch: 1 })
 }
 
-fn damaged<F: Files>(files: &F, reason: &str) -> OpenError {
+fn damaged<F: Directory>(files: &F, reason: &str) -> OpenError {
     OpenError::Damaged { path: directory(files), reason: reason.to_owned() }
 }
 
-fn newer<F: Files>(files: &F, found: u32) -> OpenError {
+fn newer<F: Directory>(files: &F, found: u32) -> OpenError {
     OpenError::NewerFormat { path: directory(files), found, supported: FORMAT }
 }

@@ -7,8 +7,8 @@ use std::{
 
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use super::{files::Files, log::Log};
-use crate::storage::{Batch, CommitError, OpenError, Scan, Table};
+use super::log::Log;
+use crate::storage::{Batch, CommitError, OpenError, Scan, Table, directory::Directory};
 
 /// How long nothing must be asked before a slice of background work is done for its own sake.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -22,7 +22,7 @@ pub(super) enum Job {
 }
 
 /// Runs until the other end of the queue is gone; then seals the last batch.
-pub(super) fn run<F: Files>(mut log: Log<F>, queue: &Receiver<(Job, OwnedSemaphorePermit)>, seal_after: Duration) {
+pub(super) fn run<F: Directory>(mut log: Log<F>, queue: &Receiver<(Job, OwnedSemaphorePermit)>, seal_after: Duration) {
     loop {
         let next = if log.has_work() {
             queue.recv_timeout(PAUSE)
@@ -43,7 +43,7 @@ pub(super) fn run<F: Files>(mut log: Log<F>, queue: &Receiver<(Job, OwnedSemapho
     }
 }
 
-fn answer<F: Files>(log: &mut Log<F>, job: Job) {
+fn answer<F: Directory>(log: &mut Log<F>, job: Job) {
     match job {
         Job::Scan { table, answer } => drop(answer.send(log.scan(table))),
         Job::Commit { batch, answer } => drop(answer.send(log.commit(batch))),

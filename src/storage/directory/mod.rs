@@ -1,4 +1,4 @@
-//! The file operations that the journal is made of, and the disk that does them.
+//! The file operations that engines of files are made of, and the disk that does them.
 
 use std::{
     fmt,
@@ -7,10 +7,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::segment;
+#[cfg(test)]
+pub(crate) mod simulated;
 
 /// The files of one directory. Tests put a recording or failing one in the place of the disk.
-pub(super) trait Files: fmt::Debug + Send + 'static {
+pub(in crate::storage) trait Directory: fmt::Debug + Send + 'static {
     /// An open file.
     type File: fmt::Debug + Send + 'static;
 
@@ -18,8 +19,9 @@ pub(super) trait Files: fmt::Debug + Send + 'static {
     fn path(&self, name: &str) -> PathBuf;
     /// Makes the directory if it is missing.
     fn prepare(&mut self) -> io::Result<()>;
-    /// Takes the directory's lock until this value is dropped; `WouldBlock` where another owns it.
-    fn lock(&mut self) -> io::Result<()>;
+    /// Takes the lock on the file of that name, made if missing, until this value is dropped; `WouldBlock` where another
+    /// owns it.
+    fn lock(&mut self, name: &str) -> io::Result<()>;
     /// The names in the directory.
     fn list(&mut self) -> io::Result<Vec<String>>;
     /// A file's content, or its first `limit` bytes.
@@ -42,10 +44,10 @@ pub(super) trait Files: fmt::Debug + Send + 'static {
 
 /// A file operation that the system refused.
 #[derive(Debug)]
-pub(super) struct Failure {
-    pub(super) action: &'static str,
-    pub(super) path: PathBuf,
-    pub(super) source: io::Error,
+pub(in crate::storage) struct Failure {
+    pub(in crate::storage) action: &'static str,
+    pub(in crate::storage) path: PathBuf,
+    pub(in crate::storage) source: io::Error,
 }
 
 impl fmt::Display for Failure {
@@ -55,31 +57,31 @@ impl fmt::Display for Failure {
 }
 
 /// Names what was attempted when it failed.
-pub(super) trait Attempt<T> {
-    fn attempt<F: Files>(self, action: &'static str, files: &F, name: &str) -> Result<T, Failure>;
+pub(in crate::storage) trait Attempt<T> {
+    fn attempt<D: Directory>(self, action: &'static str, directory: &D, name: &str) -> Result<T, Failure>;
 }
 
 impl<T> Attempt<T> for io::Result<T> {
-    fn attempt<F: Files>(self, action: &'static str, files: &F, name: &str) -> Result<T, Failure> {
-        self.map_err(|source| Failure { action, path: files.path(name), source })
+    fn attempt<D: Directory>(self, action: &'static str, directory: &D, name: &str) -> Result<T, Failure> {
+        self.map_err(|source| Failure { action, path: directory.path(name), source })
     }
 }
 
 /// A directory on disk.
 #[derive(Debug)]
-pub(super) struct Disk {
+pub(in crate::storage) struct Disk {
     directory: PathBuf,
     lock: Option<File>,
 }
 
 impl Disk {
     /// `directory` is absolute.
-    pub(super) fn new(directory: &Path) -> Self {
+    pub(in crate::storage) fn new(directory: &Path) -> Self {
         Self { directory: directory.to_owned(), lock: None }
     }
 }
 
-impl Files for Disk {
+impl Directory for Disk {
     type File = File;
 
     fn path(&self, name: &str) -> PathBuf {
@@ -100,8 +102,8 @@ impl Files for Disk {
         Ok(())
     }
 
-    fn lock(&mut self) -> io::Result<()> {
-        let path = self.path(segment::LOCK);
+    fn lock(&mut self, name: &str) -> io::Result<()> {
+        let path = self.path(name);
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         file.try_lock().map_err(io::Error::from)?;
         self.lock = Some(file);
