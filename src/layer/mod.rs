@@ -35,6 +35,7 @@ pub mod reassembly;
 mod refusal;
 pub mod report;
 pub mod resolve;
+pub mod single_use;
 pub mod verify;
 pub mod window;
 
