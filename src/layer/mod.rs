@@ -24,6 +24,7 @@ mod admission;
 pub mod admit;
 pub mod boundary;
 pub mod charging;
+pub mod credential;
 pub mod custody;
 mod dispatch;
 pub mod forward;

@@ -56,12 +56,15 @@ pub struct Mark {
     pub subject: Did,
     /// The signed instant of its issue, in unix seconds, where its authority carries one.
     pub issued_at: Option<i64>,
-    /// The first instant, in unix seconds, at which it is not valid any more: a nonce's signed expiry, an approval's
-    /// deadline (law L12.4). It is kept until then.
+    /// The first instant at which what was shown for it holds no more, in unix seconds, read again under the lock. A retry
+    /// may show something that holds longer.
+    pub valid_until: i64,
+    /// Until when the mark is kept at the least, and what is compared with the floor, in unix seconds: a nonce's signed
+    /// expiry, an approval's the call's deadline (law L12.4).
     pub expires_at: i64,
 }
 
-/// What can be revoked: the digest of a signed authority, or a key.
+/// What can be revoked: a key, or the digest of a delegation, a nonce or an approval.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Capability(pub [u8; 32]);
 

@@ -9,8 +9,6 @@ mod mark;
 mod operation;
 mod refusal;
 mod shell;
-// The credentials read and write with what calls do not.
-#[allow(dead_code)]
 pub(in crate::layer) mod wire;
 
 pub use self::{
