@@ -9,9 +9,13 @@ pub mod layer;
 pub mod link;
 pub mod memory;
 pub mod message;
+#[cfg(not(target_family = "wasm"))]
+pub mod operator;
 pub mod storage;
 mod task;
 
+#[cfg(all(feature = "files", not(target_family = "wasm")))]
+pub use storage::{Files, FilesConfig};
 #[cfg(not(target_family = "wasm"))]
 pub use storage::{Journal, JournalConfig, StoreUrl};
 pub use {

@@ -194,6 +194,12 @@ pub enum Refusal {
         /// The mark.
         mark: WallMs,
     },
+    /// Issued at or before the mark of its stream, which an operator cleared (law L11.5).
+    #[error("issued at or before {mark}, the mark under which its stream was cleared: sign it anew")]
+    StreamCleared {
+        /// The mark.
+        mark: WallMs,
+    },
     /// Issued at or before its namespace's mark, where the namespace stopped to delegate its replay protection or another
     /// classifier began to read it (law L6.4).
     #[error("issued at or before {mark}, where its namespace was withdrawn: sign it anew")]
@@ -362,6 +368,7 @@ impl Refusal {
             Refusal::HopSignature { .. } => "hop_signature",
             Refusal::StreamUnavailable { .. } => "stream_unavailable",
             Refusal::BeforeMark { .. } => "before_mark",
+            Refusal::StreamCleared { .. } => "stream_cleared",
             Refusal::NamespaceWithdrawn { .. } => "namespace_withdrawn",
             Refusal::OtherClassifier => "other_classifier",
             Refusal::BelowFloor { .. } => "below_floor",
@@ -396,6 +403,7 @@ impl From<BoundaryRefusal> for Refusal {
             BoundaryRefusal::Expired { expired } => Refusal::Expired { expires_at: expired },
             BoundaryRefusal::FromTheFuture { issued_at, sigma } => Refusal::FromTheFuture { issued_at, sigma },
             BoundaryRefusal::BeforeMark { mark } => Refusal::BeforeMark { mark },
+            BoundaryRefusal::StreamCleared { mark } => Refusal::StreamCleared { mark },
             BoundaryRefusal::NamespaceWithdrawn { mark } => Refusal::NamespaceWithdrawn { mark },
             BoundaryRefusal::OtherClassifier => Refusal::OtherClassifier,
             BoundaryRefusal::BelowFloor { floor } => Refusal::BelowFloor { floor },

@@ -153,6 +153,13 @@ impl Birth {
         next
     }
 
+    /// A birth taken anew by an operator at `start`, no earlier than `current`; a node that opens the store settles it again.
+    pub(crate) fn renewed(current: Option<&Birth>, start: WallMs, sigma: u64, ttl: u64) -> Birth {
+        let (born, sigma, ttl) =
+            current.map_or((0, sigma, ttl), |birth| (birth.born, birth.sigma.max(sigma), birth.ttl.max(ttl)));
+        Birth { born: born.max(start), sigma, ttl, settled_under: None, age: None }
+    }
+
     /// What was issued at or before this instant is refused.
     pub(crate) const fn mark(&self) -> WallMs {
         self.born.saturating_add(self.sigma.saturating_mul(2))

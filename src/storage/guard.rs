@@ -13,6 +13,8 @@ pub(crate) enum Guard {
     FromTheFuture,
     /// What was issued at or before the birth mark is refused (law L9.9).
     BirthMark,
+    /// What was issued at or before a cleared stream's mark is refused (law L11.5).
+    ClearedMark,
     /// Birth is raised to wall − age until it settles (law L9.9).
     BirthRaise,
     /// A reading counts for birth even where the request that it was made for is refused.

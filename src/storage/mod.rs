@@ -4,6 +4,8 @@ pub(crate) mod birth;
 pub mod commit;
 #[cfg(not(target_family = "wasm"))]
 mod directory;
+#[cfg(all(feature = "files", not(target_family = "wasm")))]
+mod files;
 pub(crate) mod floor;
 pub(crate) mod guard;
 #[cfg(not(target_family = "wasm"))]
@@ -11,10 +13,15 @@ mod journal;
 pub mod lease;
 mod memory;
 pub(crate) mod seal;
+pub(crate) mod service;
 mod store;
+#[cfg(not(target_family = "wasm"))]
+mod thread;
 #[cfg(not(target_family = "wasm"))]
 mod url;
 
+#[cfg(all(feature = "files", not(target_family = "wasm")))]
+pub use files::{Files, FilesConfig};
 #[cfg(all(test, not(target_family = "wasm")))]
 pub(crate) use journal::simulated;
 #[cfg(not(target_family = "wasm"))]

@@ -7,6 +7,8 @@ use std::{
     sync::Arc,
 };
 
+#[cfg(feature = "files")]
+use super::{Files, FilesConfig};
 use super::{Journal, JournalConfig, OpenError, Store};
 
 /// A store's engine and path, written `ENGINE:PATH`: `journal:/var/lib/node/admitted`, or `journal:admitted` from the
@@ -32,15 +34,23 @@ pub struct StoreUrl {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Engine {
     Journal,
+    #[cfg(feature = "files")]
+    Files,
 }
 
 impl Engine {
     /// The engines that this build has.
-    const ALL: &[Engine] = &[Engine::Journal];
+    const ALL: &[Engine] = &[
+        Engine::Journal,
+        #[cfg(feature = "files")]
+        Engine::Files,
+    ];
 
     const fn name(self) -> &'static str {
         match self {
             Engine::Journal => "journal",
+            #[cfg(feature = "files")]
+            Engine::Files => "files",
         }
     }
 }
@@ -93,6 +103,11 @@ fn open(engine: Engine, path: PathBuf, budget: Option<u64>) -> Result<Arc<dyn St
             let defaults = JournalConfig::default();
             let budget_bytes = budget.unwrap_or(defaults.budget_bytes);
             Arc::new(Journal::open(path, JournalConfig { budget_bytes, ..defaults })?)
+        }
+        #[cfg(feature = "files")]
+        Engine::Files => {
+            let budget_bytes = budget.unwrap_or(FilesConfig::default().budget_bytes);
+            Arc::new(Files::open(path, FilesConfig { budget_bytes })?)
         }
     })
 }

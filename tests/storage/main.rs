@@ -1,6 +1,8 @@
 //! Every engine through one conformance suite, and the journal's own refusals, on real files.
 
 mod conformance;
+#[cfg(feature = "files")]
+mod files;
 mod journal;
 mod size;
 

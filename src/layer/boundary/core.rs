@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::{
     AdmissionConfig, AdmissionOpenError, BoundaryRefusal, Carrier, REMOVALS, Request, STREAMS_MAX,
+    cleared::{CLEARED_KEY, Cleared},
     custody::CustodyUndo,
     judge::{Admission, Change},
     local::{Local, LocalUndo},
@@ -70,6 +71,8 @@ pub(super) struct Boundary {
     pub(super) slots: Slots,
     birth: Option<Birth>,
     pub(super) floors: Floors,
+    /// Marks of streams that an operator cleared, with the node stopped.
+    pub(super) cleared: Cleared,
     /// The greatest instant of an admission, undone ones included, which only makes a mark later.
     pub(super) admitted: WallMs,
     pub(super) undo: VecDeque<(BatchNumber, Undo)>,
@@ -149,6 +152,7 @@ impl Boundary {
             birth,
             admitted: floors.admitted(),
             floors,
+            cleared: shared(clock, "cleared", CLEARED_KEY, Cleared::decode)?.unwrap_or_default(),
             undo: VecDeque::new(),
         };
         let mut bad = boundary.restore_custody(custody);

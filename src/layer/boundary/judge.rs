@@ -70,6 +70,10 @@ impl Boundary {
         {
             return Err(BoundaryRefusal::BeforeMark { mark });
         }
+        let cleared = self.cleared.mark(&request.stream);
+        if request.issued_at <= cleared && guards.keep(Guard::ClearedMark) {
+            return Err(BoundaryRefusal::StreamCleared { mark: cleared });
+        }
         if self.read_by_another(request) {
             return Err(BoundaryRefusal::OtherClassifier);
         }

@@ -19,8 +19,8 @@
 //!    relies on expiries within the greatest ttl of the clock.
 //! 4. *Expired, FromTheFuture* (L2.4): at the wall clock read inside; of mail, as of its hold instant, the four *Held*
 //!    refusals. Before the marks, so that these speak only of what would otherwise live.
-//! 5. *BeforeMark* (L9.9), 6. *OtherClassifier, NamespaceWithdrawn* (L6.4), 7. *BelowFloor* (L10.5): what a lost store, a
-//!    volatile window or a removed one may have admitted. Before the windows, which cannot know it. (Another classifier
+//! 5. *BeforeMark* (L9.9), *StreamCleared* (L11.5), 6. *OtherClassifier, NamespaceWithdrawn* (L6.4), 7. *BelowFloor* (L10.5): what a lost store, a
+//!    cleared stream, a volatile window or a removed one may have admitted. Before the windows, which cannot know it. (Another classifier
 //!    than the recorded one sets its mark before all checks, and that stays whatever becomes of the request. One that is
 //!    another than this run's sets none: two that took turns would refuse each other's traffic for ever.)
 //! 8. *IncarnationAhead* (L8.4): before the windows, which would follow it out of reach.
@@ -69,12 +69,15 @@
 //! durable. Which link has which slot is volatile, and no batch's failure touches it.
 //!
 //! **Failures.** A batch that fails undoes every transition that is not durable, newest first (L9.2). A record of a
-//! stream that cannot be restored makes its stream unavailable; one of birth, floor or namespaces that cannot be restored
+//! stream that cannot be restored makes its stream unavailable; one of birth, floor, cleared marks or namespaces that cannot be restored
 //! refuses the whole store, since every stream relies on it. A store without a birth record is born when it is first opened.
 
+pub(crate) mod cleared;
 mod core;
 mod custody;
 mod inbox;
+#[cfg(not(target_family = "wasm"))]
+pub(crate) mod inspection;
 mod judge;
 mod links;
 mod local;
@@ -323,6 +326,14 @@ pub enum BoundaryRefusal {
         /// The mark, in wall milliseconds.
         mark: WallMs,
     },
+    /// It was issued at or before the mark of its stream, which an operator cleared (law L11.5).
+    #[error(
+        "issued at or before {mark} ms, the mark under which its stream was cleared: send again what was issued since"
+    )]
+    StreamCleared {
+        /// The mark, in wall milliseconds.
+        mark: WallMs,
+    },
     /// It was issued at or before its namespace's mark, where the namespace stopped to delegate its replay protection or
     /// another classifier began to read it (law L6.4).
     #[error("issued at or before {mark} ms, the mark of its namespace's withdrawal: send again what was issued since")]
@@ -388,6 +399,7 @@ impl BoundaryRefusal {
             Self::Expired { .. } => "expired",
             Self::FromTheFuture { .. } => "from_the_future",
             Self::BeforeMark { .. } => "before_mark",
+            Self::StreamCleared { .. } => "stream_cleared",
             Self::NamespaceWithdrawn { .. } => "namespace_withdrawn",
             Self::OtherClassifier => "other_classifier",
             Self::BelowFloor { .. } => "below_floor",

@@ -45,7 +45,7 @@
 //! that steps a week ahead for one admission spends custody: those copies are refused as replays.
 
 mod entries;
-mod record;
+pub(in crate::layer) mod record;
 mod refusal;
 #[cfg(test)]
 mod tests;

@@ -66,8 +66,9 @@ mod tests;
 mod windows;
 
 pub use self::namespace::{NAMESPACE_LEN_MAX, Namespace, NamespaceTooLong};
+pub(crate) use self::registry::NAMESPACES_KEY;
 pub(in crate::layer) use self::{
-    registry::{NAMESPACES_KEY, Registry, TooManyNamespaces},
+    registry::{Registry, TooManyNamespaces},
     windows::{Room, Volatile, Windows},
 };
 use crate::identity::Did;

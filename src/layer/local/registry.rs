@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The key of the registry's record in the clock table.
-pub(in crate::layer) const NAMESPACES_KEY: &[u8] = b"namespaces";
+pub(crate) const NAMESPACES_KEY: &[u8] = b"namespaces";
 
 const KIND: &str = "admit-one namespaces record 1";
 

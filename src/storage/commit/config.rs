@@ -146,6 +146,9 @@ pub enum CommitOpenError {
     /// Another group commit of this process runs over the store: two would each admit (law L9.8).
     #[error("the store is in use by another group commit: share that one, or wait until it was shut down")]
     InUse,
+    /// A migration into the store has not ended, and what it has not copied yet would be admitted again.
+    #[error("a migration into the store has not ended: run `admit-one store migrate` again with the same two stores")]
+    Migrating,
     /// A table cannot be listed (law L11.3). Opening again scans again.
     #[error(transparent)]
     Scan(#[from] ScanError),

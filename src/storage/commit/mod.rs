@@ -59,7 +59,7 @@ pub use self::{
     config::{Budget, BudgetExhausted, CommitConfig, CommitOpenError, Limit, ReopenError},
     ticket::{StoreFailed, Ticket},
 };
-use crate::storage::{CommitError, OpenError, RecordName, Scan, Store, Table, Write};
+use crate::storage::{CommitError, OpenError, RecordName, Scan, Store, Table, Write, service};
 
 /// Numbers batches from 1 in the order that they are written in. A failed batch's number is not used again.
 pub type BatchNumber = u64;
@@ -159,6 +159,9 @@ impl GroupCommit {
             let scan = claim.store().scan(table).await.inspect_err(|_| {
                 metrics::counter!("admit_one_persistence_failures_total").increment(1);
             })?;
+            if table == Table::Clock && service::is_unfinished(&scan) {
+                return Err(CommitOpenError::Migrating);
+            }
             occupancy.load(table, config.budget(table), &scan)?;
             for bad in &scan.bad {
                 unrestorable.add(bad.name, &bad.reason);

@@ -7,6 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use super::{CommitError, OpenError};
+
 #[cfg(test)]
 pub(crate) mod simulated;
 
@@ -50,6 +52,26 @@ pub(in crate::storage) struct Failure {
     pub(in crate::storage) source: io::Error,
 }
 
+impl From<Failure> for CommitError {
+    fn from(Failure { action, path, source }: Failure) -> Self {
+        CommitError::Io { action, path, reason: source.to_string() }
+    }
+}
+
+impl From<Failure> for OpenError {
+    fn from(Failure { action, path, source }: Failure) -> Self {
+        OpenError::Io { action, path, source }
+    }
+}
+
+/// Takes the lock of a store.
+pub(in crate::storage) fn lock<D: Directory>(directory: &mut D, name: &str) -> Result<(), OpenError> {
+    directory.lock(name).map_err(|source| match source.kind() {
+        io::ErrorKind::WouldBlock => OpenError::Locked { path: directory.path("") },
+        _ => OpenError::Io { action: "lock", path: directory.path(name), source },
+    })
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "cannot {} {}: {}", self.action, self.path.display(), self.source)
@@ -65,6 +87,19 @@ impl<T> Attempt<T> for io::Result<T> {
     fn attempt<D: Directory>(self, action: &'static str, directory: &D, name: &str) -> Result<T, Failure> {
         self.map_err(|source| Failure { action, path: directory.path(name), source })
     }
+}
+
+/// Where a store's directory is, whatever the working directory becomes: files are made as long as the store runs.
+pub(in crate::storage) fn absolute(given: &Path) -> Result<PathBuf, OpenError> {
+    let path = std::path::absolute(given).map_err(|source| OpenError::Io {
+        action: "resolve",
+        path: given.to_owned(),
+        source,
+    })?;
+    if !path.is_dir() && fs::symlink_metadata(&path).is_ok() {
+        return Err(OpenError::NotAStore { path, reason: "it is not a directory".to_owned() });
+    }
+    Ok(path)
 }
 
 /// A directory on disk.

@@ -200,6 +200,11 @@ impl<F: Directory> Log<F> {
         self.closed.is_none() && !self.previous.entries.is_empty()
     }
 
+    /// How long nothing must be asked before a [`Log::seal`]; `None` where it is not worth one.
+    pub(super) fn seals_after(&self) -> Option<std::time::Duration> {
+        self.unsealed().then_some(self.config.seal_after)
+    }
+
     /// Repeats the last frame's manifest in an empty frame.
     pub(super) fn seal(&mut self) {
         if self.unsealed()
@@ -217,7 +222,7 @@ impl<F: Directory> Log<F> {
             Ok(base) => base,
             Err(failure) => {
                 abandon(&mut self.files, number);
-                return Err(open_error(self.close(failure)));
+                return Err(self.close(failure).into());
             }
         };
         self.live.settle(number);
@@ -229,7 +234,7 @@ impl<F: Directory> Log<F> {
         (self.base, self.durable_base) = (number, number);
         (self.pass, self.spare, self.spare_failed) = (None, None, false);
         if let Err(failure) = self.witness() {
-            return Err(open_error(self.close(failure)));
+            return Err(self.close(failure).into());
         }
         self.remove_others();
         self.closed = None;
@@ -282,7 +287,7 @@ impl<F: Directory> Log<F> {
                 Err(failure) => Some(self.close(failure)),
             };
             if let Some(failure) = failure {
-                return Err(commit_error(failure));
+                return Err(failure.into());
             }
         }
         let keys = &self.keys;
@@ -330,7 +335,7 @@ impl<F: Directory> Log<F> {
             }
             Err(second) => self.closed = Some(format!("{failure}; then {second}")),
         }
-        commit_error(failure)
+        failure.into()
     }
 
     /// Makes the next segment, with room for a frame of `count` sectors, the one that is appended to.
@@ -431,15 +436,6 @@ fn record(write: Write) -> (RecordName, Content) {
         None => Content::Removal { key: write.key },
     };
     (name, content)
-}
-
-fn commit_error(failure: Failure) -> CommitError {
-    CommitError::Io { action: failure.action, path: failure.path, reason: failure.source.to_string() }
-}
-
-/// The same failure, met while opening.
-pub(super) fn open_error(failure: Failure) -> OpenError {
-    OpenError::Io { action: failure.action, path: failure.path, source: failure.source }
 }
 
 pub(super) fn report(result: Result<(), Failure>) {

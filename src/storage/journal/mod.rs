@@ -47,21 +47,14 @@ mod segment;
 pub(crate) mod simulated;
 mod writer;
 
-use std::{
-    path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError, mpsc},
-    thread::JoinHandle,
-    time::Duration,
+use std::{path::Path, time::Duration};
+
+use super::{
+    Batch, CommitError, OpenError, RecordName, Scan, ScanError, Store, Table,
+    directory::{self, Disk},
+    thread::EngineThread,
 };
-
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
-
-use self::writer::Job;
-use super::{Batch, CommitError, OpenError, RecordName, Scan, ScanError, Store, Table, directory::Disk};
 use crate::BoxFuture;
-
-/// How many calls may wait for the writer; more wait for room, in order.
-const QUEUE: usize = 16;
 
 /// How a [`Journal`] uses its directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,12 +105,7 @@ impl Default for JournalConfig {
 /// After a failed commit that could not move to a fresh file everything fails until [`Store::reopen`]; a process that
 /// is restarted instead finds the failed batch whole or not at all, and every earlier one.
 #[derive(Debug)]
-pub struct Journal {
-    path: PathBuf,
-    jobs: Option<mpsc::Sender<(Job, OwnedSemaphorePermit)>>,
-    room: Arc<Semaphore>,
-    writer: Mutex<Option<JoinHandle<()>>>,
-}
+pub struct Journal(EngineThread);
 
 impl Journal {
     /// Opens the store in `path`, a directory of its own, or makes one where there is nothing.
@@ -129,88 +117,29 @@ impl Journal {
     /// [`OpenError`]. Nothing in the store was changed then, unless the copy or its witness could not be finished;
     /// even so nothing is lost.
     pub fn open(path: impl AsRef<Path>, config: JournalConfig) -> Result<Self, OpenError> {
-        let given = path.as_ref();
-        // Segments are made as long as the store runs, and the working directory may change meanwhile.
-        let path = &std::path::absolute(given).map_err(|source| OpenError::Io {
-            action: "resolve",
-            path: given.to_owned(),
-            source,
-        })?;
-        if !path.is_dir() && std::fs::symlink_metadata(path).is_ok() {
-            return Err(OpenError::NotAStore { path: path.to_owned(), reason: "it is not a directory".to_owned() });
-        }
-        let seal_after = config.seal_after;
-        let log = open::open(Disk::new(path), config)?;
-        let (jobs, queue) = mpsc::channel();
-        let writer = std::thread::Builder::new()
-            .name("admit-one-journal".to_owned())
-            .spawn(move || writer::run(log, &queue, seal_after))
-            .map_err(|source| OpenError::Io { action: "start a thread for", path: path.to_owned(), source })?;
-        Ok(Self {
-            path: path.to_owned(),
-            jobs: Some(jobs),
-            room: Arc::new(Semaphore::new(QUEUE)),
-            writer: Mutex::new(Some(writer)),
-        })
-    }
-
-    /// Hands the writer a job and waits for its answer; `None` if the writer is gone.
-    ///
-    /// Dropping the future abandons the wait, not the job (law L9.3).
-    async fn ask<T>(&self, job: impl FnOnce(oneshot::Sender<T>) -> Job) -> Option<T> {
-        let permit = Arc::clone(&self.room).acquire_owned().await.ok()?;
-        let (answer, answered) = oneshot::channel();
-        self.jobs.as_ref()?.send((job(answer), permit)).ok()?;
-        answered.await.ok()
+        let path = &directory::absolute(path.as_ref())?;
+        EngineThread::start("admit-one-journal", path, open::open(Disk::new(path), config)?).map(Self)
     }
 }
 
-/// What a call says when the writer thread ended, which only a panic in it can do.
-const WRITER_GONE: &str = "the writer thread ended; open the store again";
-
 impl Store for Journal {
     fn scan(&self, table: Table) -> BoxFuture<'_, Result<Scan, ScanError>> {
-        Box::pin(async move {
-            let scan = self.ask(|answer| Job::Scan { table, answer }).await;
-            scan.unwrap_or_else(|| Err(WRITER_GONE.to_owned())).map_err(|reason| ScanError { table, reason })
-        })
+        self.0.scan(table)
     }
 
     fn commit(&self, batch: Batch) -> BoxFuture<'_, Result<(), CommitError>> {
-        Box::pin(async move {
-            let result = self.ask(|answer| Job::Commit { batch, answer }).await;
-            result.unwrap_or_else(|| Err(CommitError::Closed { reason: WRITER_GONE.to_owned() }))
-        })
+        self.0.commit(batch)
     }
 
     fn discard(&self, name: RecordName) -> BoxFuture<'_, Result<bool, CommitError>> {
-        Box::pin(async move {
-            let result = self.ask(|answer| Job::Discard { name, answer }).await;
-            result.unwrap_or_else(|| Err(CommitError::Closed { reason: WRITER_GONE.to_owned() }))
-        })
+        self.0.discard(name)
     }
 
     fn reopen(&self) -> BoxFuture<'_, Result<(), OpenError>> {
-        Box::pin(async move {
-            let result = self.ask(|answer| Job::Reopen { answer }).await;
-            result.unwrap_or_else(|| {
-                let source = std::io::Error::other(WRITER_GONE);
-                Err(OpenError::Io { action: "reopen", path: self.path.clone(), source })
-            })
-        })
+        self.0.reopen()
     }
 
     fn durable(&self) -> bool {
         true
-    }
-}
-
-impl Drop for Journal {
-    fn drop(&mut self) {
-        self.jobs = None;
-        let writer = self.writer.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        if writer.is_some_and(|writer| writer.join().is_err()) {
-            tracing::error!(path = %self.path.display(), "the journal's writer thread had panicked");
-        }
     }
 }

@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 use super::{
     JournalConfig,
     live::Live,
-    log::{Log, Start, directory, open_error},
+    log::{Log, Start, directory},
     recovery::{self, Recovery, Walk},
     sector::{SECTOR, SegmentKeys},
     segment::{self, End, FORMAT, HEAD_BYTES, HeadError, Kind, SegmentHead, WITNESS, WITNESS_SLOT, Witness},
 };
 use crate::storage::{
     OpenError,
-    directory::{Attempt, Directory},
+    directory::{Attempt, Directory, lock},
 };
 
 /// The one name that a fresh file system may bring along.
@@ -22,28 +22,25 @@ const LOST_AND_FOUND: &str = "lost+found";
 
 /// Opens the store in the directory, or makes one where there is nothing.
 pub(super) fn open<F: Directory>(mut files: F, config: JournalConfig) -> Result<Log<F>, OpenError> {
-    files.prepare().attempt("create", &files, "").map_err(open_error)?;
-    let names = files.list().attempt("list", &files, "").map_err(open_error)?;
+    files.prepare().attempt("create", &files, "")?;
+    let names = files.list().attempt("list", &files, "")?;
     if !names.iter().any(|name| matches!(segment::kind(name), Kind::Segment(_)))
         && let Some(foreign) = names.iter().find(|name| segment::kind(name) == Kind::Foreign && *name != LOST_AND_FOUND)
     {
         return Err(OpenError::NotAStore { path: directory(&files), reason: format!("it holds {foreign:?}") });
     }
-    files.lock(segment::LOCK).map_err(|source| match source.kind() {
-        std::io::ErrorKind::WouldBlock => OpenError::Locked { path: directory(&files) },
-        _ => OpenError::Io { action: "lock", path: files.path(segment::LOCK), source },
-    })?;
+    lock(&mut files, segment::LOCK)?;
     let start = read(&mut files)?;
     let (held, budget) = (start.live.held(), config.budget_bytes);
     if held > budget {
         return Err(OpenError::OverBudget { path: directory(&files), held, budget });
     }
-    Log::begin(files, config, start).map_err(open_error)
+    Ok(Log::begin(files, config, start)?)
 }
 
 fn read<F: Directory>(files: &mut F) -> Result<Start, OpenError> {
     // Listed again: before the lock, another process could still change it.
-    let names = files.list().attempt("list", files, "").map_err(open_error)?;
+    let names = files.list().attempt("list", files, "")?;
     let numbers = names.iter().filter_map(|name| match segment::kind(name) {
         Kind::Segment(number) => Some(number),
         _ => None,
@@ -133,7 +130,7 @@ fn load<F: Directory>(
     let head = heads.get(&number).ok_or_else(|| damaged(files, &format!("segment {number} is missing")))?;
     // One byte more than it should have, so that a longer file is seen without being read whole.
     let limit = usize::try_from(head.sectors).unwrap_or(usize::MAX).saturating_mul(SECTOR).saturating_add(1);
-    let image = files.read(&name, limit).attempt("read", files, &name).map_err(open_error)?;
+    let image = files.read(&name, limit).attempt("read", files, &name)?;
     let keys = SegmentKeys::of(&head.store, number);
     let walk = recovery::walk(head, &keys, &image, end).map_err(|damage| damaged(files, &damage.0))?;
     Ok((walk, keys, image))
@@ -141,7 +138,7 @@ fn load<F: Directory>(
 
 fn head<F: Directory>(files: &mut F, number: u64) -> Result<SegmentHead, OpenError> {
     let name = segment::name(number);
-    let image = files.read(&name, HEAD_BYTES).attempt("read", files, &name).map_err(open_error)?;
+    let image = files.read(&name, HEAD_BYTES).attempt("read", files, &name)?;
     match SegmentHead::decode(&image) {
         Ok(head) if head.number == number => Ok(head),
         Ok(head) => Err(damaged(files, &format!("the file of segment {number} is that of segment {}", head.number))),
@@ -161,7 +158,7 @@ fn witness<F: Directory>(files: &mut F, exists: bool) -> Result<Seen, OpenError>
     if !exists {
         return Ok(Seen::Nothing);
     }
-    let image = files.read(WITNESS, 2 * WITNESS_SLOT).attempt("read", files, WITNESS).map_err(open_error)?;
+    let image = files.read(WITNESS, 2 * WITNESS_SLOT).attempt("read", files, WITNESS)?;
     match Witness::decode(&image) {
         Ok(witness) => Ok(Seen::Segment(witness)),
         Err(HeadError::Newer(found)) => Err(newer(files, found)),

@@ -32,16 +32,20 @@ mod tests;
 
 use std::{fmt, sync::Arc};
 
-pub use self::{ledger::LEASE, record::SENDER_STREAMS};
+use bytes::Bytes;
+
+pub(crate) use self::record::REMOVED_KEY;
 use self::{
+    known::Known,
     ledger::{Ledger, Life},
-    record::REMOVED_KEY,
+    record::Lease,
 };
+pub use self::{ledger::LEASE, record::SENDER_STREAMS};
 use crate::{
     clock::{Clock, DEFAULT_SIGMA_MS, WallMs},
     message::{Incarnation, StreamKey},
     storage::{
-        RecordName, Table,
+        RecordName, Table, Write,
         commit::{BatchNumber, BudgetExhausted, GroupCommit, Member, Participant, Ticket},
     },
 };
@@ -237,6 +241,39 @@ impl fmt::Debug for Leases {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Leases").field("streams", &self.streams()).finish_non_exhaustive()
     }
+}
+
+/// What an operator reads of a sender stream's record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SenderRecord {
+    pub(crate) stream: [u8; StreamKey::LEN],
+    pub(crate) incarnation: Incarnation,
+    /// The last sequence that the lease covers.
+    pub(crate) through: u64,
+    known: Known,
+}
+
+/// Reads the record of a sender stream that was found under `key`.
+pub(crate) fn read_sender(key: &[u8], record: &[u8]) -> Result<SenderRecord, &'static str> {
+    let (stream, Lease { incarnation, through, known, .. }) = record::decode(key, record)?;
+    Ok(SenderRecord { stream, incarnation, through, known })
+}
+
+/// Whether the bytes are the record of what was removed.
+pub(crate) fn read_removed(record: &[u8]) -> Result<(), &'static str> {
+    record::decode_removed(record).map(drop)
+}
+
+/// The write that remembers `senders` as removed, beside what `current` remembers, which is ignored where it does not
+/// decode: what is drawn after it exceeds them all (law L8.4).
+pub(crate) fn removing(current: Option<&[u8]>, senders: &[SenderRecord], wall: WallMs, sigma: u64) -> Write {
+    let now = Clocks { wall, monotonic: std::time::Duration::ZERO, sigma };
+    let mut removed = current.and_then(|record| record::decode_removed(record).ok()).unwrap_or_default();
+    for sender in senders {
+        removed.note(sender.incarnation, now);
+        sender.known.list().iter().for_each(|known| removed.note(*known, now));
+    }
+    Write { table: Table::Clock, key: Bytes::from_static(REMOVED_KEY), value: Some(record::encode_removed(&removed)) }
 }
 
 fn system_random() -> Option<u16> {

@@ -21,7 +21,7 @@ use crate::{
 pub(super) type StreamName = [u8; StreamKey::LEN];
 
 /// The key of the record of what was removed, in the clock table.
-pub(super) const REMOVED_KEY: &[u8] = b"sender";
+pub(crate) const REMOVED_KEY: &[u8] = b"sender";
 
 /// The most sender streams that a store holds (law L10.1).
 pub const SENDER_STREAMS: usize = 16_384;

@@ -14,7 +14,8 @@ use crate::{
     },
     link::Links,
     message::ClassifierId,
-    storage::{Table, commit::Budget},
+    operator,
+    storage::{RecordName, Table, commit::Budget},
 };
 
 /// One of everything, and a short life in all.
@@ -96,6 +97,13 @@ async fn l13_5_every_refusal_of_the_boundary_is_counted_once_under_its_own_name(
     let damaged = Node::open(FaultStore::holding(records), node.clock.clone(), tight()).await.unwrap();
     assert!(damaged.answer(damaged.fresh(key, 1)).await.is_err());
 
+    // Its record is cleared, and what was issued by then is refused for it.
+    damaged.commit.shutdown().await;
+    let name = RecordName::of(Table::Receiver, &key.to_bytes());
+    operator::clear(&damaged.store.arc(), name, &*damaged.clock).await.unwrap();
+    let cleared = Node::open(damaged.store.clone(), damaged.clock.clone(), tight()).await.unwrap();
+    assert!(cleared.answer(cleared.fresh(key, 1)).await.is_err());
+
     let budget = CommitConfig::new().with_budget(Table::Receiver, Budget { records: 0, bytes: 0 });
     let commit = GroupCommit::open(FaultStore::new().arc(), budget).await.unwrap();
     let full = Admission::open(&commit, node.clock.clone(), tight()).await.unwrap();
@@ -117,6 +125,7 @@ async fn l13_5_every_refusal_of_the_boundary_is_counted_once_under_its_own_name(
         "quota_exceeded",
         "replay",
         "stale",
+        "stream_cleared",
         "stream_capacity_exceeded",
         "stream_unavailable",
         "ttl_too_long",

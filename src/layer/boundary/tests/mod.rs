@@ -4,6 +4,7 @@
 mod bad_records;
 mod charges;
 mod checks;
+mod cleared;
 mod counted;
 mod custody;
 mod failure;
