@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::storage::directory::{
-    enumerate::{Crash, Medium},
+    enumerate::{Crash, EXHAUSTIVE, Medium},
     simulated::{Image, Operation},
 };
 
@@ -16,10 +16,28 @@ const SAMPLES: usize = 50;
 /// The variable that says it.
 const SAMPLES_VARIABLE: &str = "ADMIT_ONE_CRASH_SAMPLES";
 
-/// How many states to sample at a crash point that has too many.
-pub(crate) fn samples() -> usize {
-    std::env::var(SAMPLES_VARIABLE)
-        .map_or(SAMPLES, |value| value.parse().unwrap_or_else(|_| panic!("{SAMPLES_VARIABLE} is a number")))
+/// How many states of a crash point are tried.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Depth {
+    /// All of them, where they are no more than this.
+    whole: usize,
+    /// So many otherwise.
+    samples: usize,
+}
+
+impl Depth {
+    /// At the crash points of a run.
+    pub(crate) fn first() -> Self {
+        let samples = std::env::var(SAMPLES_VARIABLE)
+            .map_or(SAMPLES, |value| value.parse().unwrap_or_else(|_| panic!("{SAMPLES_VARIABLE} is a number")));
+        Self { whole: EXHAUSTIVE, samples }
+    }
+
+    /// At crash points that follow an earlier crash, kill or failure, which are many more.
+    pub(crate) fn second() -> Self {
+        let Self { samples, .. } = Self::first();
+        Self { whole: samples.min(EXHAUSTIVE), samples: samples / 5 }
+    }
 }
 
 /// How much was tried.
@@ -43,8 +61,8 @@ impl AddAssign for Tried {
 
 impl Medium {
     /// Hands `check` each state that a crash may leave now.
-    pub(crate) fn each_state(&self, samples: usize, seed: u64, mut check: impl FnMut(&Crash, &Image)) -> Tried {
-        let states = self.states(samples, seed);
+    pub(crate) fn each_state(&self, depth: Depth, seed: u64, mut check: impl FnMut(&Crash, &Image)) -> Tried {
+        let states = self.states(depth.whole, depth.samples, seed);
         states.crashes.iter().for_each(|crash| check(crash, &self.image(crash)));
         Tried { points: 1, whole_points: usize::from(states.all), states: states.crashes.len() }
     }

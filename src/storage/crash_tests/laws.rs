@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{
-    cuts::{Tried, at_each_cut, samples, sum},
+    cuts::{Depth, Tried, at_each_cut, sum},
     engine::{Engine, held},
     run::{Plan, Run},
 };
@@ -26,7 +26,7 @@ fn every_cut<E: Engine>() {
     let landed = AtomicUsize::new(0);
     let tried = sum(at_each_cut(&Medium::default(), &run.operations, |cut, medium| {
         let expected = run.expected(cut);
-        medium.each_state(samples(), cut as u64, |crash, image| {
+        medium.each_state(Depth::first(), cut as u64, |crash, image| {
             let any = expected.check::<E>(image, &|| format!("cut at {cut}, {crash:?}"));
             landed.fetch_add(usize::from(any), Ordering::Relaxed);
         })
@@ -51,7 +51,7 @@ fn while_opening<E: Engine>() {
         }
         let expected = run.expected(cut);
         // One state of each crash point here is as good as another: all of them are opened above.
-        let states = medium.states(4, cut as u64).crashes;
+        let states = medium.some_states(4, cut as u64);
         let first = &states[cut / 7 % states.len()];
         let image = medium.image(first);
         let files = Simulated::holding(&image);
@@ -59,7 +59,7 @@ fn while_opening<E: Engine>() {
         let opening = files.operations();
         let mut second = Medium::holding(&image);
         for at in 0..=opening.len() {
-            tried += second.each_state(samples() / 5, (cut + at) as u64, |crash, image| {
+            tried += second.each_state(Depth::second(), (cut + at) as u64, |crash, image| {
                 let context = || format!("{cut}, {first:?}, then {at}, {crash:?}");
                 expected.check::<E>(image, &context);
                 // What was opened and read before the second crash is there after it.
@@ -99,7 +99,7 @@ fn killed<E: Engine>(run: &Run, cut: usize, medium: &Medium) -> Tried {
     expected.check_records::<E>(&found, &context);
     let opening = files.operations();
     for at in 0..=opening.len() {
-        tried += medium.each_state(samples() / 5, (cut + at) as u64, |crash, image| {
+        tried += medium.each_state(Depth::second(), (cut + at) as u64, |crash, image| {
             let context = || format!("killed at {cut}, then stopped at {at}, {crash:?}");
             if at < opening.len() {
                 expected.check::<E>(image, &context);
@@ -136,13 +136,13 @@ fn after_a_failure<E: Engine>() {
                 return (crashes, kills);
             }
             let expected = run.expected(cut);
-            crashes += medium.each_state(samples() / 5, (attempt + cut) as u64, |crash, image| {
+            crashes += medium.each_state(Depth::second(), (attempt + cut) as u64, |crash, image| {
                 expected.check::<E>(image, &|| format!("attempt {attempt} failed, cut at {cut}, {crash:?}"));
             });
             // The pages of a failed flush stay in memory, or are dropped.
-            if cut.is_multiple_of(4) {
+            if (attempt + cut).is_multiple_of(12) {
                 let mut medium = medium.clone();
-                if cut.is_multiple_of(8) {
+                if (attempt + cut).is_multiple_of(24) {
                     medium.evict(cut as u64);
                 }
                 kills += killed::<E>(&run, cut, &medium);

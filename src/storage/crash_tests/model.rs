@@ -17,7 +17,7 @@ fn medium(files: &Simulated) -> Medium {
 }
 
 fn images(medium: &Medium) -> BTreeSet<Image> {
-    let states = medium.states(0, 0);
+    let states = medium.states(EXHAUSTIVE, 0, 0);
     assert!(states.all);
     let images: BTreeSet<_> = states.crashes.iter().map(|crash| medium.image(crash)).collect();
     assert_eq!(images.len(), states.crashes.len(), "no state comes twice");
@@ -156,14 +156,14 @@ fn ten_sectors_are_tried_one_and_all_and_eleven_are_sampled_by_their_seed_with_t
     assert_eq!(images(&medium(&files)).len(), EXHAUSTIVE);
     files.write_at(&a, 10 * SECTOR as u64, &[2; SECTOR]).unwrap();
     let medium = medium(&files);
-    let states = medium.states(300, 7);
+    let states = medium.states(EXHAUSTIVE, 300, 7);
     assert!(!states.all);
     let images: BTreeSet<_> = states.crashes.iter().map(|crash| medium.image(crash)).collect();
     assert_eq!(images.len(), 300, "as many different ones as were asked for");
     for corner in [[1; 11 * SECTOR], [2; 11 * SECTOR]] {
         assert!(images.contains(&file("a", &corner)));
     }
-    let again = medium.states(300, 7);
+    let again = medium.states(EXHAUSTIVE, 300, 7);
     assert_eq!(again.crashes, states.crashes);
-    assert!(medium.states(300, 8).crashes != states.crashes);
+    assert!(medium.states(EXHAUSTIVE, 300, 8).crashes != states.crashes);
 }

@@ -24,7 +24,7 @@ use std::{
 
 use super::simulated::{Image, Operation, Random, SECTOR};
 
-/// So many states of a crash point are tried one by one: those of 10 unflushed sectors.
+/// The states of 10 unflushed sectors.
 pub(crate) const EXHAUSTIVE: usize = 1 << 10;
 /// What a stale sector holds.
 const STALE: u8 = 0xA5;
@@ -264,9 +264,10 @@ impl Medium {
         }
     }
 
-    /// The states that a crash may leave now: all of them, or [`Medium::some_states`].
-    pub(crate) fn states(&self, samples: usize, seed: u64) -> States {
-        match self.every() {
+    /// The states that a crash may leave now: all of them if they are at most `whole`, stale ones not counted, and
+    /// [`Medium::some_states`] otherwise.
+    pub(crate) fn states(&self, whole: usize, samples: usize, seed: u64) -> States {
+        match self.every(whole) {
             Some(crashes) => States { crashes, all: true },
             None => States { crashes: self.some_states(samples, seed), all: false },
         }
@@ -305,15 +306,14 @@ impl Medium {
         names
     }
 
-    /// All states, unless they are more than [`EXHAUSTIVE`], stale ones not counted.
-    fn every(&self) -> Option<Vec<Crash>> {
-        let subsets = 1_usize.checked_shl(self.changes.len().try_into().ok()?).filter(|count| *count <= EXHAUSTIVE)?;
+    fn every(&self, most: usize) -> Option<Vec<Crash>> {
+        let subsets = 1_usize.checked_shl(self.changes.len().try_into().ok()?).filter(|count| *count <= most)?;
         let kept = |subset: usize| (0..self.changes.len()).map(|at| subset >> at & 1 == 1).collect::<Vec<_>>();
         let names: BTreeSet<Names> = (0..subsets).map(|subset| self.entries(&kept(subset))).collect();
         let mut total = 0_usize;
         for names in &names {
             let product = self.radices(names).iter().try_fold(1_usize, |all, one| all.checked_mul(*one))?;
-            total = total.checked_add(product).filter(|total| *total <= EXHAUSTIVE)?;
+            total = total.checked_add(product).filter(|total| *total <= most)?;
         }
         let mut seen = BTreeSet::new();
         for names in names {

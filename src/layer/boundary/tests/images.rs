@@ -21,7 +21,7 @@ use crate::{
         commit::{CommitConfig, GroupCommit},
         crash_tests::{
             Image, Medium, Model, OnJournal, Operation, Simulated,
-            cuts::{Tried, at_each_cut, samples},
+            cuts::{Depth, Tried, at_each_cut},
             engine::{Driven, Engine, held},
         },
         lease::{LEASE, LeaseConfig, Leases, Reservation},
@@ -238,7 +238,7 @@ impl Run {
     fn cut<E: Engine>(&self, cut: usize, medium: &Medium) -> Seen {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let (mut seen, mut models) = (Seen::default(), HashSet::<Model>::new());
-        seen.tried = medium.each_state(samples(), cut as u64, |crash, image| {
+        seen.tried = medium.each_state(Depth::first(), cut as u64, |crash, image| {
             let context = || format!("cut at {cut}, {crash:?}");
             let engine = E::open(&Simulated::holding(image)).unwrap_or_else(|error| panic!("{}: {error}", context()));
             if models.insert(held(&engine, &context)) {
