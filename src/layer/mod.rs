@@ -24,6 +24,7 @@ mod admission;
 pub mod admit;
 pub mod boundary;
 pub mod charging;
+pub mod credential;
 pub mod custody;
 mod dispatch;
 pub mod forward;
@@ -35,6 +36,7 @@ pub mod reassembly;
 mod refusal;
 pub mod report;
 pub mod resolve;
+pub mod single_use;
 pub mod verify;
 pub mod window;
 

@@ -21,6 +21,6 @@ pub(crate) use journal::simulated;
 pub use journal::{Journal, JournalConfig};
 pub use memory::Memory;
 pub use store::{
-    BATCH_MAX, BadRecord, Batch, CommitError, KEY_MAX, Key, OpenError, RecordName, Scan, ScanError, Store, Table,
-    VALUE_MAX, Write,
+    BATCH_MAX, BadRecord, Batch, CommitError, KEY_MAX, Key, NotARecordName, OpenError, RecordName, Scan, ScanError,
+    Store, Table, VALUE_MAX, Write,
 };

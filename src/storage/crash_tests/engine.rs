@@ -8,7 +8,7 @@ use std::{
 use crate::{
     BoxFuture,
     storage::{
-        Batch, CommitError, OpenError, Scan, ScanError, Store, Table,
+        Batch, CommitError, OpenError, RecordName, Scan, ScanError, Store, Table,
         directory::simulated::{Model, Simulated},
     },
 };
@@ -24,6 +24,7 @@ pub(crate) trait Engine: fmt::Debug + Send + Sized + 'static {
     fn open(files: &Simulated) -> Result<Self, OpenError>;
     fn scan(&self, table: Table) -> Result<Scan, String>;
     fn commit(&mut self, batch: Batch) -> Result<(), CommitError>;
+    fn discard(&mut self, name: RecordName) -> Result<bool, CommitError>;
     fn reopen(&mut self) -> Result<(), OpenError>;
     /// What follows each batch.
     fn tidy(&mut self) {}
@@ -75,6 +76,10 @@ impl<E: Engine> Store for Driven<E> {
             engine.work();
             engine.commit(batch)
         })
+    }
+
+    fn discard(&self, name: RecordName) -> BoxFuture<'_, Result<bool, CommitError>> {
+        Box::pin(async move { self.engine().discard(name) })
     }
 
     fn reopen(&self) -> BoxFuture<'_, Result<(), OpenError>> {

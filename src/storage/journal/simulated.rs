@@ -64,6 +64,10 @@ impl Engine for OnJournal {
         self.0.commit(batch)
     }
 
+    fn discard(&mut self, name: RecordName) -> Result<bool, CommitError> {
+        self.0.discard(name)
+    }
+
     fn reopen(&mut self) -> Result<(), OpenError> {
         self.0.reopen()
     }

@@ -1,0 +1,6 @@
+//! The operator's command, as a process of its own.
+
+mod bench;
+mod generated;
+mod running;
+mod wire;
