@@ -14,6 +14,8 @@ pub mod lease;
 mod memory;
 pub(crate) mod seal;
 mod store;
+#[cfg(not(target_family = "wasm"))]
+mod url;
 
 #[cfg(all(test, not(target_family = "wasm")))]
 pub(crate) use journal::simulated;
@@ -24,3 +26,5 @@ pub use store::{
     BATCH_MAX, BadRecord, Batch, CommitError, KEY_MAX, Key, NotARecordName, OpenError, RecordName, Scan, ScanError,
     Store, Table, VALUE_MAX, Write,
 };
+#[cfg(not(target_family = "wasm"))]
+pub use url::{StoreUrl, StoreUrlError};
