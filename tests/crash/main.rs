@@ -13,6 +13,7 @@ use std::{
 };
 
 use admit_one::{
+    StoreUrl,
     clock::{Clock as _, SystemClock, WallMs},
     identity::{Did, KeySigner},
     layer::boundary::{Admission, AdmissionConfig, Carrier, Request},
@@ -35,7 +36,6 @@ const AGAIN: u64 = 48;
 const STORE: &str = "ADMIT_ONE_CRASH_STORE";
 const PLAN: &str = "ADMIT_ONE_CRASH_PLAN";
 const ENGINE: &str = "ADMIT_ONE_CRASH_ENGINE";
-const ENGINES: &[&str] = &["journal"];
 
 fn main() {
     if let (Ok(store), Ok(plan), Ok(engine)) = (std::env::var(STORE), std::env::var(PLAN), std::env::var(ENGINE)) {
@@ -47,7 +47,7 @@ fn main() {
     let name = "a_node_killed_fifty_times_admits_once_and_never_reuses_a_sequence";
     let asked = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect::<Vec<_>>();
     if asked.is_empty() || asked.iter().any(|filter| name.contains(filter.as_str())) {
-        for engine in ENGINES {
+        for engine in StoreUrl::engines() {
             killed_fifty_times(engine);
             println!("test {name} ({engine}) ... ok");
         }
@@ -217,7 +217,7 @@ async fn open(engine: &str, path: &Path) -> Result<Arc<dyn Store>, OpenError> {
                 JournalConfig { segment_bytes: 256 << 10, compact_floor_bytes: 1 << 20, ..JournalConfig::default() };
             Ok(Arc::new(Journal::open(path, short)?))
         }
-        other => panic!("there is no engine {other:?}"),
+        _ => format!("{engine}:{}", path.display()).parse::<StoreUrl>().expect("an engine of this build").open().await,
     }
 }
 
