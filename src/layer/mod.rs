@@ -22,14 +22,18 @@
 
 mod admission;
 pub mod admit;
+pub mod approval;
 pub mod boundary;
 pub mod charging;
 pub mod credential;
 pub mod custody;
 mod dispatch;
+pub mod effect;
 pub mod forward;
 pub mod inbox;
 pub mod local;
+pub mod nonce;
+pub mod operation;
 mod outcome;
 pub mod quota;
 pub mod reassembly;
