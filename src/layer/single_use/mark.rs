@@ -1,8 +1,10 @@
+//! What is consumed once, and who can still forbid it.
+
 use std::fmt;
 
-use crate::identity::Did;
+use crate::{identity::Did, storage::Table};
 
-/// What kind of authority a mark says is spent. Each has its own table.
+/// The two kinds of single-use authority that are marked by an id. Each has its own table, floor and bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum MarkKind {
     /// An execution nonce (law L12.1).
@@ -11,33 +13,29 @@ pub enum MarkKind {
     Approval,
 }
 
-/// What a mark is called among those of its kind: a hash over what names the authority. For a nonce that is its issuer and
-/// its id; for an approval the subject, the request and the intent.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct MarkId(pub [u8; 32]);
-
-/// One piece of single-use authority, to be consumed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mark {
-    /// Its kind.
-    pub kind: MarkKind,
-    /// Its name.
-    pub id: MarkId,
-    /// Whom it is charged to.
-    pub subject: Did,
-    /// When the authority was signed, in unix seconds, if it says so.
-    pub issued_at: Option<i64>,
-    /// The first instant at which what was shown for it holds no more, in unix seconds, read again under the lock. A retry
-    /// may show something that holds longer; it never says how long the mark is kept.
-    pub valid_until: i64,
-    /// Until when the mark is kept at the least, in unix seconds: a nonce's until it expires, an approval's until the call's
-    /// deadline.
-    pub expires_at: i64,
+impl MarkKind {
+    /// The table that marks of this kind are in.
+    pub const fn table(self) -> Table {
+        match self {
+            MarkKind::Nonce => Table::Nonce,
+            MarkKind::Approval => Table::Approval,
+        }
+    }
 }
 
-/// What can be revoked: a key, or the digest of a delegation, a nonce or an approval.
+impl fmt::Display for MarkKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            MarkKind::Nonce => "nonce",
+            MarkKind::Approval => "approval",
+        })
+    }
+}
+
+/// Names a mark within its kind: a hash of an issuer and its nonce's id, or of (subject, request, intent). Two marks that
+/// share one are one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Capability(pub [u8; 32]);
+pub struct MarkId(pub [u8; 32]);
 
 impl fmt::Debug for MarkId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -47,10 +45,84 @@ impl fmt::Debug for MarkId {
     }
 }
 
+/// One single-use mark to be consumed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    /// Its kind.
+    pub kind: MarkKind,
+    /// Its name.
+    pub id: MarkId,
+    /// Whose authority it is: whom its place is accounted to.
+    pub subject: Did,
+    /// The signed instant of its issue, in unix seconds, where its authority carries one.
+    pub issued_at: Option<i64>,
+    /// The first instant at which what was shown for it holds no more, in unix seconds, read again under the lock. A retry
+    /// may show something that holds longer.
+    pub valid_until: i64,
+    /// Until when the mark is kept at the least, and what is compared with the floor, in unix seconds: a nonce's signed
+    /// expiry, an approval's the call's deadline (law L12.4).
+    pub expires_at: i64,
+}
+
+/// What can be revoked: a key, or the digest of a delegation, a nonce or an approval.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Capability(pub [u8; 32]);
+
 impl fmt::Debug for Capability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Capability(")?;
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
         f.write_str(")")
+    }
+}
+
+/// Who can withdraw authority that was given (law L12.5). Both are asked with every presentation, under the store's lock at
+/// the start of a call, and last before an answer leaves; so they must answer at once from memory, and never block. One
+/// that panics counts as a stop, and as a revocation.
+pub trait Authority: fmt::Debug + Send + Sync + 'static {
+    /// Whether an emergency stop is on, beside the one that the store keeps
+    /// ([`SingleUse::stop`](super::SingleUse::stop)).
+    fn stopped(&self) -> bool {
+        false
+    }
+
+    /// Whether `capability` was revoked.
+    fn revoked(&self, capability: &Capability) -> bool;
+}
+
+/// The [`Authority`] of a deployment that revokes nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NothingRevoked;
+
+impl Authority for NothingRevoked {
+    fn revoked(&self, _: &Capability) -> bool {
+        false
+    }
+}
+
+/// How far a mark has come (law L12.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum MarkState {
+    /// Nothing is known of it.
+    Absent,
+    /// Reserved for a call that has not begun.
+    Reserved,
+    /// Its call began, and nothing is recorded of its end.
+    Dispatching,
+    /// Consumed.
+    Committed,
+    /// Counts as consumed: its record is damaged, or its table is (law L11.2).
+    Consumed,
+}
+
+impl fmt::Display for MarkState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            MarkState::Absent => "absent",
+            MarkState::Reserved => "reserved",
+            MarkState::Dispatching => "dispatching",
+            MarkState::Committed => "committed",
+            MarkState::Consumed => "consumed",
+        })
     }
 }
