@@ -39,9 +39,7 @@ pub(super) fn check(
     let deadline = call.deadline.ok_or(CredentialRefusal::DeadlineMissing)?;
     let signed = signed.ok_or(CredentialRefusal::Missing { what: APPROVAL })?;
     let SignedApproval { approval, .. } = signed;
-    approval
-        .check_shape()
-        .map_err(|error| CredentialRefusal::Malformed { what: APPROVAL, reason: error.into() })?;
+    approval.check_shape().map_err(|error| CredentialRefusal::Malformed { what: APPROVAL, reason: error.into() })?;
 
     let times = Times { now, sigma: rules.sigma };
     times.hold(APPROVAL, approval.issued_at, approval.expires_at, rules.greatest_lifetime)?;

@@ -8,9 +8,8 @@ use tower::Service;
 
 use super::{ApprovalLayer, check::check};
 use crate::layer::{
-    credential::{CallError, CallRefusal, Presented},
+    credential::{CallError, CredentialRefusal, Presented},
     nonce::NonceFuture,
-    single_use::{Consumed, Refusal},
 };
 
 /// Checks that calls are approved. See the [module](super).
@@ -30,12 +29,8 @@ impl<S> ApprovalService<S> {
         &self.inner
     }
 
-    fn approve<R>(&self, presented: &mut Presented<R>) -> Result<(), CallRefusal> {
+    fn approve<R>(&self, presented: &mut Presented<R>) -> Result<(), CredentialRefusal> {
         let ApprovalLayer { single_use, rules, needed } = &self.layer;
-        // The latch before the clock (law L12.5).
-        if single_use.stopped() {
-            return Err(Refusal::Stopped { consumed: Consumed::No }.into());
-        }
         if needed(presented.call()) {
             let (call, subject, approval) = (presented.call(), presented.subject(), presented.approval.as_ref());
             let (mark, capabilities) = check(rules, call, subject, approval, single_use.clock().wall())?;
@@ -60,6 +55,10 @@ where
 
     /// Checks before it returns, on the caller's task, and calls the instance that was polled ready.
     fn call(&mut self, mut presented: Presented<R>) -> Self::Future {
+        // The latch before the clock (law L12.5).
+        if self.layer.single_use.stopped() {
+            return Either::Left(ready(Err(CallError::stopped())));
+        }
         match self.approve(&mut presented) {
             Ok(()) => Either::Right(self.inner.call(presented)),
             Err(refusal) => Either::Left(ready(Err(CallError::refuse(refusal)))),

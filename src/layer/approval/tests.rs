@@ -38,7 +38,10 @@ fn approval() -> Approval {
     Approval::new(signer(1).key(), &call(), signer(2).key(), 995, 1_100).unwrap()
 }
 
-fn judge(call: &Call, signed: &SignedApproval) -> Result<(crate::layer::single_use::Mark, [Capability; 2]), CredentialRefusal> {
+fn judge(
+    call: &Call,
+    signed: &SignedApproval,
+) -> Result<(crate::layer::single_use::Mark, [Capability; 2]), CredentialRefusal> {
     check(&rules(), call, signer(2).key(), Some(signed), NOW)
 }
 

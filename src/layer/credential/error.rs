@@ -33,9 +33,11 @@ impl CallRefusal {
         }
     }
 
-    /// Counts and logs it.
-    pub(in crate::layer) fn counted(self) -> Self {
-        metrics::counter!("admit_one_call_refusals_total", "reason" => self.code()).increment(1);
+    /// Logs it, and counts it where the store has not done so.
+    fn counted(self) -> Self {
+        if let CallRefusal::Credential(refusal) = &self {
+            metrics::counter!("admit_one_credential_refusals_total", "reason" => refusal.code()).increment(1);
+        }
         tracing::debug!(reason = self.code(), consumed = %self.consumed(), refusal = %self, "call refused");
         self
     }
@@ -60,14 +62,19 @@ pub enum CallError<E> {
 }
 
 impl<E> CallError<E> {
-    /// Counts and logs a refusal.
+    /// Counts and logs a refusal by credentials, and logs one by the store.
     pub(in crate::layer) fn refuse(refusal: impl Into<CallRefusal>) -> Self {
         CallError::Refused(refusal.into().counted())
     }
 
-    /// Counts and logs an end that is not recorded.
+    /// A refusal under the emergency stop, before the store was asked (law L12.5).
+    pub(in crate::layer) fn stopped() -> Self {
+        metrics::counter!("admit_one_credential_refusals_total", "reason" => "stopped").increment(1);
+        Self::refuse(Refusal::Stopped { consumed: Consumed::No })
+    }
+
+    /// Logs an end that is not recorded.
     pub(in crate::layer) fn unknown(unknown: OutcomeUnknown) -> Self {
-        metrics::counter!("admit_one_call_refusals_total", "reason" => unknown.code()).increment(1);
         tracing::warn!(%unknown, "the end of a call is not recorded");
         CallError::OutcomeUnknown(unknown)
     }

@@ -33,8 +33,8 @@ pub use self::http::HttpExtractor;
 pub use self::{
     admitted::AdmittedExtractor,
     approval::{Approval, SignedApproval},
-    error::{CallError, CallRefusal},
     envelope::{ENVELOPE_LIMIT, Envelope, EnvelopeExtractor},
+    error::{CallError, CallRefusal},
     extract::{AdmittedOrigin, Credentials, Extractor, Presenter},
     possession::{Possession, PossessionProof},
     presented::{Permitted, Presented},

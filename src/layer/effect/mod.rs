@@ -23,3 +23,4 @@ mod service;
 
 pub use layer::DispatchLayer;
 pub use service::DispatchService;
+pub(in crate::layer) use service::commit;

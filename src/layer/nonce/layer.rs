@@ -56,7 +56,10 @@ impl<X> Clone for NonceLayer<X> {
 
 impl<X: fmt::Debug> fmt::Debug for NonceLayer<X> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NonceLayer").field("extractor", &self.shared.extractor).field("rules", &self.shared.rules).finish()
+        f.debug_struct("NonceLayer")
+            .field("extractor", &self.shared.extractor)
+            .field("rules", &self.shared.rules)
+            .finish()
     }
 }
 

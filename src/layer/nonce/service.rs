@@ -7,10 +7,7 @@ use futures::future::Either;
 use tower::Service;
 
 use super::{NonceLayer, check::check};
-use crate::layer::{
-    credential::{CallError, CallRefusal, Credentials, Extractor, Permitted, Presented},
-    single_use::{Consumed, Refusal},
-};
+use crate::layer::credential::{CallError, CredentialRefusal, Credentials, Extractor, Permitted, Presented};
 
 /// What [`NonceService`] answers with: a refusal at once, or the answer of the service behind it.
 pub type NonceFuture<F, T, E> = Either<Ready<Result<T, CallError<E>>>, F>;
@@ -54,6 +51,10 @@ where
 
     /// Checks before it returns, on the caller's task, and calls the instance that was polled ready.
     fn call(&mut self, request: R) -> Self::Future {
+        // The latch before the clock, and before anything that the request says (law L12.5).
+        if self.layer.shared.single_use.stopped() {
+            return Either::Left(ready(Err(CallError::stopped())));
+        }
         match self.present(request) {
             Ok(presented) => Either::Right(self.inner.call(presented)),
             Err(refusal) => Either::Left(ready(Err(CallError::refuse(refusal)))),
@@ -62,15 +63,11 @@ where
 }
 
 impl<X, S> NonceService<X, S> {
-    fn present<R>(&self, request: R) -> Result<Presented<R>, CallRefusal>
+    fn present<R>(&self, request: R) -> Result<Presented<R>, CredentialRefusal>
     where
         X: Extractor<R>,
     {
         let shared = &*self.layer.shared;
-        // The latch before the clock, and before anything that the request says (law L12.5).
-        if shared.single_use.stopped() {
-            return Err(Refusal::Stopped { consumed: Consumed::No }.into());
-        }
         let credentials = shared.extractor.extract(&request)?;
         let checked = check(&shared.rules, &credentials, shared.single_use.clock().wall())?;
         let Credentials { call, arguments, approval, .. } = credentials;

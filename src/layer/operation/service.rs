@@ -12,7 +12,9 @@ use crate::{
     layer::{
         credential::{CallError, Permitted, Presented},
         effect::commit,
-        single_use::{Capability, Operation, Outcome, OutcomeUnknown, Presentation, Recorded, Refusal, Reservation, SingleUse},
+        single_use::{
+            Capability, Operation, Outcome, OutcomeUnknown, Presentation, Recorded, Refusal, Reservation, SingleUse,
+        },
     },
     task,
 };
@@ -71,11 +73,7 @@ where
     }
 }
 
-async fn present<R, S>(
-    single_use: SingleUse,
-    inner: S,
-    presented: Presented<R>,
-) -> Result<Answer, CallError<S::Error>>
+async fn present<R, S>(single_use: SingleUse, inner: S, presented: Presented<R>) -> Result<Answer, CallError<S::Error>>
 where
     S: Service<Permitted<R>, Response = Outcome> + Clone,
 {
@@ -132,8 +130,5 @@ where
 
 /// Hands back an outcome that nothing ran for.
 fn release<E>(recorded: Recorded<Outcome>, capabilities: &[Capability]) -> Result<Answer, CallError<E>> {
-    recorded
-        .release(capabilities)
-        .map(|released| Answer::new(released.into_inner(), true))
-        .map_err(CallError::refuse)
+    recorded.release(capabilities).map(|released| Answer::new(released.into_inner(), true)).map_err(CallError::refuse)
 }
