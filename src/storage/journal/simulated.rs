@@ -79,6 +79,10 @@ impl Store for OnSimulated {
         })
     }
 
+    fn discard(&self, name: RecordName) -> BoxFuture<'_, Result<bool, CommitError>> {
+        Box::pin(async move { self.log().discard(name) })
+    }
+
     fn reopen(&self) -> BoxFuture<'_, Result<(), OpenError>> {
         Box::pin(async move { self.log().reopen() })
     }

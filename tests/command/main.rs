@@ -1,0 +1,7 @@
+//! The operator's command, as a process of its own.
+
+mod bench;
+mod generated;
+mod operations;
+mod running;
+mod wire;
