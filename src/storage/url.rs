@@ -71,6 +71,12 @@ impl StoreUrl {
         &self.path
     }
 
+    /// The same engine, somewhere else.
+    #[must_use]
+    pub fn with_path(&self, path: impl Into<PathBuf>) -> Self {
+        Self { engine: self.engine, path: path.into() }
+    }
+
     /// Opens the store with the engine's defaults, or makes one where there is nothing. The work is done on a thread
     /// that may block (law L9.5); it needs a tokio runtime.
     ///

@@ -2,5 +2,7 @@
 
 mod bench;
 mod generated;
+mod operations;
 mod running;
+mod terminal;
 mod wire;
