@@ -244,11 +244,10 @@ impl Engine {
         });
         clear(&mut self.files, |kind| kind == Kind::Fresh).map_err(open_error)?;
         let path = self.files.path(FRESH);
-        let fault = |action, path: &_| move |fault: Fault| fault.into_open_error(action, path);
-        database::write_fresh(&path, &standing, rows).map_err(fault("write", &path))?;
+        database::write_fresh(&path, &standing, rows).map_err(|fault| fault.into_open_error("write", &path))?;
         let file = name_fresh(&mut self.files, &standing).map_err(open_error)?;
         let path = self.files.path(&layout::database(number));
-        let connection = database::connect_to_write(&path).map_err(fault("open", &path))?;
+        let connection = database::connect_to_write(&path).map_err(|fault| fault.into_open_error("open", &path))?;
         let older = |kind| match kind {
             Kind::Database(of) | Kind::Beside(of) | Kind::Witness(of) => of != number,
             Kind::Fresh => true,

@@ -16,7 +16,7 @@ struct Image {
 fn image(log: bool) -> Image {
     let directory = tempfile::tempdir().expect("a directory");
     let mut engine = open_at(directory.path()).expect("opens");
-    let mut commit = |engine: &mut Engine, round: usize| {
+    let commit = |engine: &mut Engine, round: usize| {
         let length = |key: usize| [0, 30, 400, 1_200, 3_000, 8_192][(key + round) % 6];
         let keys = (0..60).filter(|key| key % (round + 1) == 0);
         let value = |key: usize| vec![u8::try_from(key * 4 + round).expect("short"); length(key)];
@@ -97,7 +97,9 @@ fn l11_1_a_damaged_byte_in_any_region_of_any_page_is_told_by_name_or_refuses_the
     let mut random = StdRng::seed_from_u64(11);
     let mut tally = Tally::default();
     for page in 0..pages {
-        for at in [0, 1, 3, 5, 8, 9, 101, 2_048, 4_000, 4_095] {
+        // Pages have one of two kinds of head, a list of cells behind it, and cells from the end.
+        let places = [[0, 3, 8, 2_048], [1, 5, 101, 4_095]][page % 2];
+        for at in places {
             let other = random.random_range(1..=255);
             let what = format!("page {page} byte {at} xor {other}");
             image.try_with(database, |bytes| bytes[page * 4096 + at] ^= other, &mut tally, &what);
@@ -112,7 +114,7 @@ fn l11_1_random_bytes_over_any_file_are_told_by_name_or_refuse_the_store() {
     let images = [image(false), image(true)];
     let mut random = StdRng::seed_from_u64(12);
     let mut tally = Tally::default();
-    for round in 0..400 {
+    for round in 0..240 {
         let image = &images[round % 2];
         let file = random.random_range(0..image.files.len());
         let length = image.files[file].1.len();
