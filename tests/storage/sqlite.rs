@@ -1,12 +1,15 @@
 //! The SQLite engine on a real directory: what it refuses to open, and who else may not.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use admit_one::storage::{Batch, OpenError, Sqlite, SqliteConfig, Store, Table, Write};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
-fn open(path: &PathBuf) -> Result<Sqlite, OpenError> {
+fn open(path: &Path) -> Result<Sqlite, OpenError> {
     Sqlite::open(SqliteConfig::new(path))
 }
 
@@ -23,12 +26,12 @@ async fn store() -> (TempDir, PathBuf) {
     (directory, path)
 }
 
-fn database(path: &PathBuf) -> PathBuf {
-    let files = fs::read_dir(path).expect("lists").map(|entry| entry.expect("readable").path());
-    files.filter(|file| file.extension().is_some_and(|ending| ending == "sqlite")).next_back().expect("a database")
+fn database(path: &Path) -> PathBuf {
+    let mut files = fs::read_dir(path).expect("lists").map(|entry| entry.expect("readable").path());
+    files.find(|file| file.extension().is_some_and(|ending| ending == "sqlite")).expect("a database")
 }
 
-fn edit(path: &PathBuf, sql: &str) {
+fn edit(path: &Path, sql: &str) {
     Connection::open(database(path)).expect("opens").execute_batch(sql).expect("edits");
 }
 
@@ -107,7 +110,7 @@ fn what_is_not_a_store_is_refused_and_left_alone() {
     Connection::open(&file).expect("opens").execute_batch("CREATE TABLE theirs (id)").expect("is made");
     let before = fs::read(&file).expect("reads");
     assert!(matches!(open(&file), Err(OpenError::NotAStore { .. })));
-    let error = open(&directory.path().to_owned()).expect_err("not a store");
+    let error = open(directory.path()).expect_err("not a store");
     assert!(error.to_string().contains("app.sqlite"), "{error}");
     assert_eq!(fs::read(&file).expect("reads"), before);
     assert_eq!(fs::read_dir(directory.path()).expect("lists").count(), 1, "nothing was put there");
