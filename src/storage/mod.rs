@@ -16,6 +16,8 @@ pub mod lease;
 mod memory;
 pub(crate) mod seal;
 pub(crate) mod service;
+#[cfg(all(feature = "sqlite", not(target_family = "wasm")))]
+mod sqlite;
 mod store;
 #[cfg(not(target_family = "wasm"))]
 mod thread;
@@ -29,6 +31,8 @@ pub(crate) use journal::simulated;
 #[cfg(not(target_family = "wasm"))]
 pub use journal::{Journal, JournalConfig};
 pub use memory::Memory;
+#[cfg(all(feature = "sqlite", not(target_family = "wasm")))]
+pub use sqlite::{Sqlite, SqliteConfig};
 pub use store::{
     BATCH_MAX, BadRecord, Batch, CommitError, KEY_MAX, Key, NotARecordName, OpenError, RecordName, Scan, ScanError,
     Store, Table, VALUE_MAX, Write,

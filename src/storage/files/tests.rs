@@ -7,7 +7,10 @@ use bytes::Bytes;
 use super::{FilesConfig, names, open::open, records::Records};
 use crate::storage::{
     Batch, CommitError, OpenError, RecordName, Table, Write,
-    directory::simulated::{Crash, Fail, Image, Medium, Model, Operation, Random, Simulated, apply},
+    directory::{
+        enumerate::Medium,
+        simulated::{Fail, Image, Model, Operation, Random, Simulated, apply},
+    },
     thread::Blocking,
 };
 
@@ -150,7 +153,7 @@ fn l9_4_a_reopen_that_fails_leaves_the_store_closed_until_one_succeeds() {
 
 #[test]
 fn l9_2_a_crash_at_any_operation_leaves_each_record_old_or_new_and_no_removal_before_its_floor() {
-    let mut tried = 0;
+    let mut tried = 0_u64;
     for seed in 0..10 {
         let directory = Simulated::default();
         let mut records = start(&directory).expect("opens");
@@ -174,10 +177,10 @@ fn l9_2_a_crash_at_any_operation_leaves_each_record_old_or_new_and_no_removal_be
             let operations = directory.operations();
             for operation in &operations[seen..] {
                 medium.apply(operation);
-                for crash in Crash::ALL {
+                for crash in medium.states(16, 8, tried).crashes {
                     tried += 1;
                     let context = format!("seed {seed}, round {round}, {operation:?}, {crash:?}");
-                    let mut found = start(&Simulated::holding(&medium.crash(crash))).expect(&context);
+                    let mut found = start(&Simulated::holding(&medium.image(&crash))).expect(&context);
                     let (model, bad) = held(&mut found);
                     assert_eq!(bad, BTreeSet::new(), "{context}");
                     whole_at_old_or_new(&model, &before, &after, &context);
@@ -192,8 +195,8 @@ fn l9_2_a_crash_at_any_operation_leaves_each_record_old_or_new_and_no_removal_be
             }
             seen = operations.len();
             // What was released is there after any crash.
-            for crash in Crash::ALL {
-                let mut found = start(&Simulated::holding(&medium.crash(crash))).expect("opens");
+            for crash in medium.states(16, 8, tried).crashes {
+                let mut found = start(&Simulated::holding(&medium.image(&crash))).expect("opens");
                 assert_eq!(held(&mut found).0, after, "seed {seed}, round {round}, released, {crash:?}");
             }
         }
