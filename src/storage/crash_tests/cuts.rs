@@ -77,6 +77,7 @@ pub(crate) fn at_each_cut<T: Send>(
 ) -> Vec<T> {
     let next = AtomicUsize::new(0);
     let work = || {
+        let _stop = StopAll(&next);
         let (mut medium, mut done, mut found) = (begin.clone(), 0, Vec::new());
         loop {
             let cut = next.fetch_add(1, Ordering::Relaxed);
@@ -96,6 +97,17 @@ pub(crate) fn at_each_cut<T: Send>(
             .flat_map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect()
     })
+}
+
+/// Leaves the other processors nothing to do once a check failed on one.
+struct StopAll<'a>(&'a AtomicUsize);
+
+impl Drop for StopAll<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(usize::MAX / 2, Ordering::Relaxed);
+        }
+    }
 }
 
 /// The sum of what was tried.

@@ -96,12 +96,16 @@ pub(crate) struct Simulated {
 impl Simulated {
     /// A directory that durably holds `image`, and what was done to it since: nothing.
     pub(crate) fn holding(image: &Image) -> Self {
-        Self::running(&Medium::holding(image))
+        Self::of(image.keys().cloned().zip(0..).collect(), (0..).zip(image.values().cloned()).collect())
     }
 
     /// What another process finds while the machine runs on: what was written, flushed or not.
     pub(crate) fn running(medium: &Medium) -> Self {
         let (names, inodes) = medium.now();
+        Self::of(names, inodes)
+    }
+
+    fn of(names: BTreeMap<String, usize>, inodes: BTreeMap<usize, Vec<u8>>) -> Self {
         let next = inodes.last_key_value().map_or(0, |(inode, _)| inode + 1);
         let world = World { names, inodes, next, ..World::default() };
         Self { world: Arc::new(Mutex::new(world)) }
