@@ -22,3 +22,14 @@ pub use store::{
     BATCH_MAX, BadRecord, Batch, CommitError, KEY_MAX, Key, NotARecordName, OpenError, RecordName, Scan, ScanError,
     Store, Table, VALUE_MAX, Write,
 };
+
+/// The room's fuzz targets, those of the journal aside.
+#[cfg(any(test, fuzzing))]
+pub(crate) const FUZZ: [crate::fuzzing::Target; 5] = {
+    let [lease, removed] = lease::FUZZ;
+    [birth::FUZZ, floor::FUZZ, lease, removed, store::FUZZ]
+};
+
+/// The journal's fuzz targets.
+#[cfg(all(any(test, fuzzing), not(target_family = "wasm")))]
+pub(crate) const JOURNAL_FUZZ: &[crate::fuzzing::Target] = &journal::FUZZ;

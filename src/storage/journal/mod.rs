@@ -214,3 +214,10 @@ impl Drop for Journal {
         }
     }
 }
+
+/// The journal's fuzz targets.
+#[cfg(any(test, fuzzing))]
+pub(super) const FUZZ: [crate::fuzzing::Target; 6] = {
+    let [head, witness, names] = segment::FUZZ;
+    [head, witness, names, sector::FUZZ, frame::FUZZ, recovery::FUZZ]
+};

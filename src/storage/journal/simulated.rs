@@ -6,8 +6,8 @@ use std::{
 };
 
 use super::{JournalConfig, log::Log};
-pub(crate) use crate::storage::directory::simulated::{Crash, Image, Medium, Operation, Simulated};
-pub(super) use crate::storage::directory::simulated::{Fail, Model, Random, apply};
+pub(crate) use crate::storage::directory::simulated::{Crash, Image, Medium, Operation, Random, Simulated};
+pub(super) use crate::storage::directory::simulated::{Fail, Model, apply};
 use crate::{
     BoxFuture,
     storage::{Batch, CommitError, OpenError, RecordName, Scan, ScanError, Store, Table},
