@@ -25,7 +25,7 @@ pub(crate) struct Target {
 }
 
 /// Every target, by room.
-const ROOMS: [&[Target]; 8] = [
+const ROOMS: &[&[Target]] = &[
     &crate::identity::FUZZ,
     &crate::message::FUZZ,
     &crate::link::references::FUZZ,
@@ -33,12 +33,14 @@ const ROOMS: [&[Target]; 8] = [
     &crate::storage::FUZZ,
     #[cfg(not(target_family = "wasm"))]
     crate::storage::JOURNAL_FUZZ,
+    #[cfg(not(target_family = "wasm"))]
+    crate::storage::URL_FUZZ,
     &crate::layer::FUZZ,
     crate::layer::CREDENTIAL_FUZZ,
 ];
 
 pub(crate) fn targets() -> impl Iterator<Item = &'static Target> {
-    ROOMS.into_iter().flatten()
+    ROOMS.iter().copied().flatten()
 }
 
 /// Runs the target of this name on `data`, and says whether it decoded.

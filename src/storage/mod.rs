@@ -12,6 +12,8 @@ pub mod lease;
 mod memory;
 pub(crate) mod seal;
 mod store;
+#[cfg(not(target_family = "wasm"))]
+mod url;
 
 #[cfg(all(test, not(target_family = "wasm")))]
 pub(crate) use journal::simulated;
@@ -22,8 +24,10 @@ pub use store::{
     BATCH_MAX, BadRecord, Batch, CommitError, KEY_MAX, Key, NotARecordName, OpenError, RecordName, Scan, ScanError,
     Store, Table, VALUE_MAX, Write,
 };
+#[cfg(not(target_family = "wasm"))]
+pub use url::{StoreUrl, StoreUrlError};
 
-/// The room's fuzz targets, those of the journal aside.
+/// The room's fuzz targets, those of engines and of where a store is aside.
 #[cfg(any(test, fuzzing))]
 pub(crate) const FUZZ: [crate::fuzzing::Target; 5] = {
     let [lease, removed] = lease::FUZZ;
@@ -33,3 +37,7 @@ pub(crate) const FUZZ: [crate::fuzzing::Target; 5] = {
 /// The journal's fuzz targets.
 #[cfg(all(any(test, fuzzing), not(target_family = "wasm")))]
 pub(crate) const JOURNAL_FUZZ: &[crate::fuzzing::Target] = &journal::FUZZ;
+
+/// The fuzz target of where a store is.
+#[cfg(all(any(test, fuzzing), not(target_family = "wasm")))]
+pub(crate) const URL_FUZZ: &[crate::fuzzing::Target] = &[url::FUZZ];

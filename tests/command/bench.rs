@@ -14,7 +14,7 @@ fn place(engine: &str, directory: &Path) -> String {
 
 #[test]
 fn each_count_has_its_figures_beside_the_floor_and_nothing_is_left_behind() {
-    for engine in ["journal"] {
+    for engine in admit_one::StoreUrl::engines() {
         let directory = tempfile::tempdir().expect("a directory");
         let (svg, at) = (directory.path().join("figures.svg"), directory.path().join("disk"));
         std::fs::create_dir(&at).expect("a directory");

@@ -2,5 +2,6 @@
 
 mod bench;
 mod generated;
+mod operations;
 mod running;
 mod wire;

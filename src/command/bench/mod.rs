@@ -38,7 +38,7 @@ use super::{
 
 /// Measures what is asked for.
 pub(super) fn run(asked: &Bench) -> Result<Done, Failure> {
-    let scratch = Scratch::new(&asked.place.directory)?;
+    let scratch = Scratch::new(asked.place.directory())?;
     let stop = Arc::new(AtomicBool::new(false));
     let runtime = runtime()?;
     let measured = runtime.block_on(async {
@@ -66,7 +66,7 @@ async fn measure(asked: &Bench, directory: &Path, stop: &Arc<AtomicBool>) -> Res
     let floor = floor::measure(directory.join("floor"), time, stop.clone()).await?;
     bar.inc(1);
     // A directory of its own, so that the engine finds no other files in it.
-    let mut receiver = Receiver::start(asked.place.open(&directory.join("store")).await?).await?;
+    let mut receiver = Receiver::start(asked.place.open(directory.join("store")).await?).await?;
     let mut admissions = Vec::new();
     for in_flight in &asked.in_flight {
         bar.set_message(format!("{in_flight} in flight"));
@@ -75,7 +75,7 @@ async fn measure(asked: &Bench, directory: &Path, stop: &Arc<AtomicBool>) -> Res
     }
     receiver.stop().await;
     bar.finish_and_clear();
-    Ok(Figures { engine: asked.place.engine, directory: asked.place.directory.clone(), floor, admissions })
+    Ok(Figures { engine: asked.place.engine(), directory: asked.place.directory().to_owned(), floor, admissions })
 }
 
 /// Gives why it stops, once the process is told to.

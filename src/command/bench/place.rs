@@ -1,4 +1,4 @@
-//! Where to measure: an engine and the directory in which its store is made.
+//! Where to measure: an engine and the directory under which its store is made.
 
 use std::{
     path::{Path, PathBuf},
@@ -6,38 +6,38 @@ use std::{
     sync::Arc,
 };
 
-use admit_one::{Journal, JournalConfig, storage::Store};
+use admit_one::{
+    StoreUrl,
+    storage::{Store, StoreUrlError},
+};
 
-use crate::command::exit::{Exit, Failure};
+use crate::command::exit::Failure;
 
-/// An engine and a directory, written `ENGINE:DIRECTORY`.
+/// An engine and a directory, written as a store's URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Place {
-    pub(super) engine: &'static str,
-    pub(super) directory: PathBuf,
-}
+pub(crate) struct Place(StoreUrl);
 
 impl FromStr for Place {
-    type Err = String;
+    type Err = StoreUrlError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.split_once(':') {
-            Some(("journal", directory)) if !directory.is_empty() => {
-                Ok(Self { engine: "journal", directory: directory.into() })
-            }
-            _ => Err("give an engine and a directory, such as journal:/var/lib/node".to_owned()),
-        }
+    fn from_str(text: &str) -> Result<Self, StoreUrlError> {
+        text.parse().map(Self)
     }
 }
 
 impl Place {
-    /// Opens a store of the engine at `path`.
-    pub(super) async fn open(&self, path: &Path) -> Result<Arc<dyn Store>, Failure> {
-        let path = path.to_owned();
-        let opened = tokio::task::spawn_blocking(move || Journal::open(path, JournalConfig::default())).await;
-        match opened {
-            Ok(journal) => Ok(Arc::new(journal?)),
-            Err(error) => Err(Failure::new(Exit::Failed, "open", error)),
-        }
+    /// The engine's name.
+    pub(super) fn engine(&self) -> &'static str {
+        self.0.engine()
+    }
+
+    /// The directory.
+    pub(super) fn directory(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Opens a fresh store of the engine in `directory`.
+    pub(super) async fn open(&self, directory: PathBuf) -> Result<Arc<dyn Store>, Failure> {
+        Ok(self.0.with_path(directory).open().await?)
     }
 }
