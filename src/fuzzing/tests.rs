@@ -135,7 +135,7 @@ fn a_target_that_is_none_is_told() {
 fn a_decoder_that_is_wrong_does_not_pass() {
     let panics = std::panic::catch_unwind(|| {
         super::cut_anywhere(
-            &[0; 20],
+            &[3; 20],
             || (),
             |(), input| {
                 let (first, rest) = input.split_first()?;

@@ -200,6 +200,6 @@ pub(super) const FUZZ: crate::fuzzing::Target = crate::fuzzing::Target {
         let all = headers.iter().flat_map(line).collect::<Vec<_>>();
         let least = headers.iter().filter(|(name, _)| [TENANT, REQUEST_ID, PROOF].contains(name));
         let least = least.flat_map(line).collect::<Vec<_>>();
-        vec![[&all[..], b"admit-tenant:again\n"].concat(), all, least]
+        vec![least, all.clone(), [&all[..], b"admit-tenant:again\n"].concat()]
     },
 };

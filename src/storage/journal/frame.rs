@@ -435,6 +435,21 @@ mod tests {
     }
 
     #[test]
+    fn an_explanation_that_another_hand_wrote_is_bounded_when_it_is_read() {
+        let reason = Content::Unreadable { reason: "x".repeat(60_000), remains: Bytes::new() };
+        let (item, mut out) = ((RecordName::of(Table::Receiver, b"c"), reason), Vec::new());
+        let own = encode(&KEY, 1, 1, 200, &[item], &Manifest::default(), &mut out).expect("fits");
+        // Bytes that are no text take three times as much as text, which would not fit the record that copies it.
+        let start = own.records_at as usize;
+        out[start + RECORD_FIXED..].fill(0xFF);
+        let check = checksum(&KEY, &out[start + CHECK..]);
+        out[start..start + CHECK].copy_from_slice(&check);
+        let (items, whole) = decode_records(&KEY, &own, &out);
+        assert!(whole && items[0].1.held_len() <= REASON_MAX);
+        assert!(encode(&KEY, 2, 1, 1, &items, &own, &mut out).is_some());
+    }
+
+    #[test]
     fn what_is_kept_of_an_unreadable_record_is_bounded() {
         let content = Content::unreadable(&"x".repeat(1_000), &[0; 20_000]);
         assert_eq!(content.held_len(), REASON_MAX + REMAINS_MAX);

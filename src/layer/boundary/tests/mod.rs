@@ -6,6 +6,7 @@ mod charges;
 mod checks;
 mod counted;
 mod custody;
+mod damage;
 mod failure;
 mod fairness;
 mod images;
