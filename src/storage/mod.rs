@@ -2,6 +2,8 @@
 
 pub(crate) mod birth;
 pub mod commit;
+#[cfg(all(test, not(target_family = "wasm")))]
+pub(crate) mod crash_tests;
 #[cfg(not(target_family = "wasm"))]
 mod directory;
 pub(crate) mod floor;

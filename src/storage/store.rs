@@ -273,7 +273,7 @@ pub enum OpenError {
         budget: u64,
     },
     /// The system refused a file operation: permissions, a read-only or full disk, a broken device.
-    #[error("cannot {action} {}: {source}", path.display())]
+    #[error("cannot {action} {}: {source}; {}", path.display(), cure(source))]
     Io {
         /// What was attempted.
         action: &'static str,
@@ -282,6 +282,18 @@ pub enum OpenError {
         /// The system's answer.
         source: std::io::Error,
     },
+}
+
+/// What an operator can do about a file operation that the system refused.
+fn cure(refused: &std::io::Error) -> &'static str {
+    use std::io::ErrorKind;
+    match refused.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "free space on its disk, then open it again",
+        ErrorKind::ReadOnlyFilesystem => "repair its file system and mount it writable, then open it again",
+        ErrorKind::PermissionDenied => "let this user write there, then open it again",
+        ErrorKind::NotFound | ErrorKind::NotADirectory => "give a path where a directory can be made",
+        _ => "repair the disk, or what the system names, then open it again",
+    }
 }
 
 /// Why a table could not be listed.

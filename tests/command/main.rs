@@ -4,4 +4,5 @@ mod bench;
 mod generated;
 mod operations;
 mod running;
+mod terminal;
 mod wire;

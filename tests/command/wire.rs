@@ -1,11 +1,11 @@
 //! `wire decode`: real frames, whole and changed.
 
-use std::sync::Arc;
+use std::{iter, sync::Arc};
 
 use admit_one::{
     NetworkId,
     identity::{DEFAULT_DELEGATION_TTL_MS, KeySigner, Proof, Signer as _, Slot},
-    message::{Class, Content, FRAME_LIMIT, Incarnation, Kind, MARKER, Payload, TagClassifier, Transaction, TxId},
+    message::{Class, Content, FRAME_LIMIT, Incarnation, Kind, MARKER, Payload, TagClassifier, Transaction, TxId, cut},
 };
 use bytes::Bytes;
 use serde_json::Value;
@@ -71,6 +71,7 @@ fn a_frame_that_holds_passes_every_check_and_shows_every_field() {
         "fields",
         "next hop",
         "class",
+        "chunk",
         "lifetime",
         "hop's delegation",
         "origin's delegation",
@@ -167,4 +168,50 @@ fn an_original_of_chunks_is_read_without_a_hop() {
     assert_eq!(field(&document, "destination")["offset"], 0);
     let (_, document) = decode(&frame, &["--original"], 1);
     assert_eq!(document["refused_by"], "fields");
+}
+
+#[test]
+fn a_chunk_must_fit_its_place() {
+    let signer = signer(1);
+    let content = Content {
+        destination: signer.key(),
+        tx_id: TxId([5; 16]),
+        incarnation: Incarnation(6),
+        sequence: 1,
+        issued_at: ISSUED,
+        ttl: 600_000,
+        kind: Kind::Whole,
+        data: iter::once(2).chain([9; 2_000]).collect(),
+    };
+    let signed = |content: Content| {
+        let digest = content.digest(NetworkId(7), &signer.key(), Class::E2e);
+        let proof = Proof { slot: signer.slot(), signature: signer.sign_now(&digest.0) };
+        (digest, Transaction { content, proof })
+    };
+    let (digest, original) = signed(content);
+    let chunks = cut(&original, digest, 1, 1_000).expect("it can be cut").collect::<Vec<_>>();
+    assert!(chunks.len() > 2);
+    let frame = |content: Content| {
+        let (digest, transaction) = signed(content);
+        let signature = signer.sign_now(&Payload::hop_digest(&digest, &signer.key(), 0));
+        let proof = Proof { slot: signer.slot(), signature };
+        let payload = Payload { transaction, next_hop: signer.key(), hop_budget: 0, proof };
+        payload.encode(FRAME_LIMIT).expect("a small frame")
+    };
+    for chunk in &chunks {
+        let (text, document) = decode(&frame(chunk.clone()), &["--network", NETWORK], 0);
+        assert_eq!(verdict(&document, "chunk"), "passed", "{text}");
+    }
+    let first = &chunks[0];
+    let Kind::Chunk { count, original, length, .. } = first.kind else { panic!("a chunk") };
+    let refused = [
+        Content { data: first.data.slice(..first.data.len() - 1), ..first.clone() },
+        Content { kind: Kind::Chunk { index: count, count, original, length }, ..first.clone() },
+        Content { kind: Kind::Chunk { index: 0, count: 0, original, length }, ..first.clone() },
+        Content { kind: Kind::Chunk { index: 0, count, original, length: 60_000_001 }, ..first.clone() },
+    ];
+    for content in refused {
+        let (text, document) = decode(&frame(content), &["--network", NETWORK], 1);
+        assert_eq!(document["refused_by"], "chunk", "{text}");
+    }
 }

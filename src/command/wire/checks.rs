@@ -3,7 +3,8 @@
 use admit_one::{
     identity::{self, Proof, Slot},
     message::{
-        Class, Classified, Classifier as _, DecodeError, Liveness, NetworkId, Payload, TagClassifier, Transaction,
+        Class, Classified, Classifier as _, DecodeError, Kind, Liveness, MESSAGE_LIMIT, NetworkId, Payload,
+        TagClassifier, Transaction,
     },
 };
 use bytes::Bytes;
@@ -73,6 +74,7 @@ pub(super) fn of(asked: &Decode, frame: &Bytes) -> Vec<Check> {
         }
         Err(error) => Check::failed("class", format!("by the default classifier: {error}")),
     });
+    checks.push(chunk(&transaction, class.as_ref().ok()));
     checks.push(lifetime(asked, &transaction));
     if let Some(payload) = &hop {
         checks.push(delegation(asked, "hop's delegation", &payload.proof, &[]));
@@ -113,6 +115,31 @@ fn next_hop(asked: &Decode, payload: &Payload) -> Check {
         Some(node) if node == payload.next_hop => Check::passed("next hop", "it is this node"),
         Some(node) => Check::failed("next hop", format!("this copy is for {}, not for {node}", payload.next_hop)),
         None => Check::skipped("next hop", "give --node to check it"),
+    }
+}
+
+/// Whether a chunk's place, count and length fit each other and its data: the head that its class is read from, and its
+/// slice.
+fn chunk(transaction: &Transaction, class: Option<&Classified>) -> Check {
+    const NAME: &str = "chunk";
+    let content = &transaction.content;
+    let Kind::Chunk { index, count, length, .. } = content.kind else {
+        return Check::passed(NAME, "none: it is whole");
+    };
+    let of = format!("chunk {index} of {count} of an original of {length} bytes");
+    if length > MESSAGE_LIMIT as u64 {
+        return Check::failed(NAME, format!("{of}, over the limit of {MESSAGE_LIMIT}"));
+    }
+    let Some(slice) = content.kind.slice() else { return Check::failed(NAME, format!("there is no {of}")) };
+    let Some(Classified { head, .. }) = class else {
+        return Check::skipped(NAME, "where its slice begins, its class says");
+    };
+    match content.data.len().checked_sub(*head) {
+        Some(found) if found == slice.len() => Check::passed(NAME, format!("{of}, its bytes {slice:?}")),
+        found => {
+            let found = found.unwrap_or_default();
+            Check::failed(NAME, format!("{of} has {} bytes behind its head, not {found}", slice.len()))
+        }
     }
 }
 

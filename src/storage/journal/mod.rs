@@ -30,8 +30,6 @@
 //! `admit_one_journal_compactions_total`.
 
 #[cfg(test)]
-mod crash_tests;
-#[cfg(test)]
 mod damage_tests;
 #[cfg(test)]
 mod failure_tests;
