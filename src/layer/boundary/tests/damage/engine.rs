@@ -38,7 +38,7 @@ const JOURNAL: Engine = Engine {
     open: journal::open,
     words: journal::words,
     places: journal::places,
-    regions: &["head", "lock", "manifest", "record", "shared record", "tail", "witness"],
+    regions: &["head", "manifest", "record", "shared record", "tail", "unfinished", "witness"],
     cases: 4_200,
 };
 
@@ -94,7 +94,7 @@ mod journal {
         let mut places: Vec<_> = words.iter().map(|(_, place)| place.clone()).collect();
         for (name, file) in image {
             if !name.ends_with(".log") {
-                let region = if name == "lock" { "lock" } else { "witness" };
+                let region = if name == "store" { "witness" } else { "unfinished" };
                 places.push(place(region, name, 0, file.len()));
                 continue;
             }

@@ -78,6 +78,13 @@ impl Node {
         Self { clock, commit, admission, leases }
     }
 
+    async fn restart(self, engine: &Engine, files: &Simulated) -> Self {
+        let Self { clock, commit, admission, leases } = self;
+        commit.shutdown().await;
+        drop((commit, admission, leases));
+        Self::open(engine, files, clock).await
+    }
+
     pub(super) fn pass(&self, ms: u64) {
         self.clock.advance(Duration::from_millis(ms));
     }
@@ -124,8 +131,8 @@ pub(super) async fn read(engine: &Engine, files: &Simulated) -> Records {
 }
 
 impl History {
-    /// With everything copied to its newest place before the end, or not.
-    pub(super) async fn new(engine: &Engine, reopened: bool) -> Self {
+    /// With a restart shortly before the end, or none: an engine may copy everything when it opens.
+    pub(super) async fn new(engine: &Engine, restarted: bool) -> Self {
         let files = Simulated::default();
         let mut node = Node::open(engine, &files, Arc::new(ManualClock::new(START))).await;
         let mut history = History {
@@ -156,15 +163,11 @@ impl History {
         let later = read(engine, &files).await;
         history.older.extend(later);
         drop(link);
-        node.commit.shutdown().await;
-        let clock = node.clock.clone();
-        drop(node);
-        node = Node::open(engine, &files, clock).await;
-        history.rounds(&node, 4..12).await;
-        if reopened {
-            node.commit.reopen().await.expect("no fault is injected");
+        node = node.restart(engine, &files).await;
+        history.rounds(&node, 4..14).await;
+        if restarted {
+            node = node.restart(engine, &files).await;
         }
-        history.rounds(&node, 12..14).await;
         history.takes(&node).await;
         node.commit.shutdown().await;
         history.passed = node.clock.monotonic();
