@@ -3,6 +3,8 @@
 #![deny(missing_docs)]
 
 pub mod clock;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 pub mod identity;
 pub mod lanes;
 pub mod layer;

@@ -176,6 +176,29 @@ impl fmt::Debug for DelegationDigest {
     }
 }
 
+/// The fuzz target of a delegation.
+#[cfg(any(test, fuzzing))]
+pub(super) const FUZZ: crate::fuzzing::Target = crate::fuzzing::Target {
+    name: "delegation",
+    run: |data| {
+        let mut rest = data;
+        let Ok(delegation) = Delegation::decode(&mut rest) else { return false };
+        assert_eq!(data.len() - rest.len(), Delegation::LEN);
+        let mut encoded = Vec::new();
+        delegation.encode(&mut encoded);
+        assert_eq!(encoded, data[..Delegation::LEN]);
+        assert_eq!(delegation.digest().0, *blake3::hash(&encoded).as_bytes());
+        let _ = delegation.valid_at(delegation.issued_at(), u64::MAX);
+        true
+    },
+    seeds: || {
+        let mut encoded = Vec::new();
+        let (account, device) = (super::KeySigner::fuzzing(1), super::KeySigner::fuzzing(2));
+        account.delegate(device.key(), 1_700_000_000_000, DEFAULT_DELEGATION_TTL_MS).encode(&mut encoded);
+        vec![encoded.clone(), [encoded.as_slice(), b"more"].concat()]
+    },
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -156,6 +156,40 @@ impl<'de> Deserialize<'de> for Did {
     }
 }
 
+/// The fuzz target of every way in which a key is read: 32 bytes, text, and a peer id.
+#[cfg(any(test, fuzzing))]
+pub(super) const FUZZ: crate::fuzzing::Target = crate::fuzzing::Target {
+    name: "did",
+    run: |data| {
+        let by_bytes = data.try_into().ok().and_then(|bytes| Did::from_bytes(bytes).ok());
+        if let Some(did) = by_bytes {
+            assert_eq!(did.as_bytes().as_slice(), data);
+            assert_eq!(Did::try_from(&did.to_peer_id()), Ok(did));
+            assert_eq!(did.to_string().parse(), Ok(did));
+        }
+        let by_text = std::str::from_utf8(data).ok().and_then(|text| Some((text, text.parse::<Did>().ok()?)));
+        if let Some((text, did)) = by_text {
+            assert_eq!(did.to_string(), text, "one key has two texts");
+        }
+        let peer = PeerId::from_bytes(data).ok();
+        let by_peer = peer.and_then(|peer| Did::try_from(&peer).ok());
+        if let Some(did) = by_peer {
+            assert_eq!(Some(did.to_peer_id()), peer, "one key has two peer ids");
+        }
+        by_bytes.is_some() || by_text.is_some() || by_peer.is_some()
+    },
+    seeds: || {
+        let did = super::KeySigner::fuzzing(1).key();
+        vec![
+            did.as_bytes().to_vec(),
+            did.to_string().into_bytes(),
+            did.to_peer_id().to_bytes(),
+            vec![0; 32],
+            [&[0xed], [0xff; 30].as_slice(), &[0x7f]].concat(),
+        ]
+    },
+};
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;

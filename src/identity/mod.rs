@@ -16,3 +16,7 @@ pub use delegation::{DEFAULT_DELEGATION_TTL_MS, Delegation, DelegationDigest, De
 pub use did::{Did, DidError};
 pub use proof::{Proof, Signature, Slot};
 pub use signer::{KeySigner, SignError, Signer};
+
+/// The room's fuzz targets.
+#[cfg(any(test, fuzzing))]
+pub(crate) const FUZZ: [crate::fuzzing::Target; 2] = [did::FUZZ, delegation::FUZZ];

@@ -122,6 +122,14 @@ impl fmt::Debug for KeySigner {
     }
 }
 
+#[cfg(any(test, fuzzing))]
+impl KeySigner {
+    /// A key for the seeds of fuzz targets.
+    pub(crate) fn fuzzing(seed: u8) -> Self {
+        Self::from_secret(&[seed; 32]).unwrap_or_else(|error| panic!("{error}"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use bytes::BufMut;

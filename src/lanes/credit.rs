@@ -125,6 +125,44 @@ impl Granting {
     }
 }
 
+/// The fuzz target of credit: what a peer says on one end, and does on the other, in any order.
+#[cfg(any(test, fuzzing))]
+pub(super) const FUZZ: crate::fuzzing::Target = crate::fuzzing::Target {
+    name: "credit",
+    run: |data| {
+        let Some((&[advertised, window], steps)) = data.split_first_chunk() else { return false };
+        let (mut spending, mut granting) = (Spending::new(advertised, window), Granting::new(advertised));
+        let (mut settled, mut written, mut read) = (0, 0, 0_u64);
+        for step in steps {
+            let number = u64::from(step >> 2);
+            match step & 3 {
+                0 if spending.may_write() => {
+                    spending.wrote();
+                    written += 1;
+                }
+                0 => assert_eq!(spending.in_flight(), u64::from(advertised.min(window))),
+                1 => match spending.credit(number) {
+                    Ok(count) => settled += count,
+                    Err(ahead) => assert_eq!((ahead.count, ahead.written), (number, written)),
+                },
+                2 => read += u64::from(granting.read().is_ok()),
+                _ => {
+                    let before = granting.count();
+                    assert!(granting.taken(number).is_none_or(|count| before < count && count <= read));
+                }
+            }
+            assert_eq!(spending.in_flight(), written - settled);
+            assert!(spending.in_flight() <= u64::from(advertised.min(window)));
+            assert!(read - granting.count() <= u64::from(advertised.min(GREATEST_CREDIT)));
+        }
+        true
+    },
+    seeds: || {
+        // Write, read, take in and out of turn, credit.
+        vec![vec![16, 8, 0, 0, 0, 2, 2, 2, 7, 3, 11, 5, 13, 255], vec![1, 31, 2, 2, 3, 2, 7], vec![0, 0, 0, 2]]
+    },
+};
+
 #[cfg(test)]
 mod tests {
     use std::collections::VecDeque;

@@ -270,6 +270,98 @@ fn fill(bytes: &mut [u8], have: &mut usize, input: &mut &[u8]) -> Option<()> {
     Some(())
 }
 
+/// The fuzz targets of a channel's two halves, and of how it is opened.
+#[cfg(any(test, fuzzing))]
+pub(super) const FUZZ: [crate::fuzzing::Target; 3] = [
+    crate::fuzzing::Target {
+        name: "hello",
+        run: |data| {
+            let Ok(bytes) = <[u8; Hello::LEN]>::try_from(data) else { return false };
+            let hello = Hello::decode(bytes);
+            assert_eq!(hello.encode(), bytes);
+            if hello.is_control() {
+                assert_eq!(Hello::control(hello.channel.pool, hello.link), hello);
+            }
+            true
+        },
+        seeds: || {
+            let channel = Hello { channel: Channel { index: 2, pool: 3 }, link: 77 };
+            [channel, Hello::control(4, 77)].map(|hello| hello.encode().to_vec()).into()
+        },
+    },
+    crate::fuzzing::Target {
+        name: "frames",
+        run: |data| {
+            const LIMIT: usize = 64;
+            let found = crate::fuzzing::cut_anywhere(data, || Frames::new(LIMIT), Frames::next);
+            // Up to the first that is passed over, frames are written as they were read.
+            let mut written = BytesMut::new();
+            for framed in &found {
+                match framed {
+                    Framed::Frame(frame) => {
+                        assert!((1..=LIMIT).contains(&frame.len()));
+                        put_frame(frame, &mut written);
+                    }
+                    Framed::Empty => written.put_u32(0),
+                    Framed::Oversize { length } => {
+                        assert!(*length > LIMIT);
+                        break;
+                    }
+                }
+            }
+            assert!(data.get(8..).unwrap_or(data).starts_with(&written));
+            found.iter().any(|framed| matches!(framed, Framed::Frame(_)))
+        },
+        seeds: || {
+            let mut bytes = BytesMut::from(&[2, 3, 5, 7, 11, 13, 17, 19][..]);
+            for length in [0, 1, 64, 65, 10] {
+                put_frame(&vec![9; length].into(), &mut bytes);
+            }
+            vec![bytes.to_vec(), bytes[..40].to_vec()]
+        },
+    },
+    crate::fuzzing::Target {
+        name: "replies",
+        run: |data| {
+            let found = crate::fuzzing::cut_anywhere(data, Replies::new, Replies::next);
+            let bytes = data.get(8..).unwrap_or(data);
+            let mut written = Vec::new();
+            for (place, reply) in found.iter().enumerate() {
+                match reply {
+                    Ok(Reply::Answer(answer)) => {
+                        assert_eq!(place, 0, "only the first reply is an answer");
+                        assert!(
+                            !matches!(answer, Answer::Accepted { credit } if !(1..=GREATEST_CREDIT).contains(credit))
+                        );
+                        written.extend(answer.encode());
+                    }
+                    Ok(Reply::Credit(count)) => written.extend(count.to_be_bytes()),
+                    Err(BadAnswer { kind, value }) => {
+                        assert_eq!(place, 0);
+                        written.push(*kind);
+                        written.extend(value.to_be_bytes());
+                    }
+                }
+            }
+            assert!(bytes.starts_with(&written) && bytes.len() - written.len() < Answer::LEN);
+            found.first().is_some_and(Result::is_ok)
+        },
+        seeds: || {
+            let answers = [
+                Answer::Accepted { credit: 16 },
+                Answer::Superseded { greatest: 9 },
+                Answer::AlreadyOpen,
+                Answer::Control,
+                Answer::NoSlot,
+            ];
+            let bytes = |answer: Answer| [&[3; 8], &answer.encode()[..], &77_u64.to_be_bytes()].concat();
+            let mut seeds: Vec<_> = answers.map(bytes).into();
+            seeds.push([&[3; 8], &[0; 9][..]].concat());
+            seeds
+        },
+    },
+];
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

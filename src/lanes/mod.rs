@@ -131,3 +131,10 @@ pub use settlement::{Fate, LossReason, Lost, Settlement};
 pub(crate) use {
     handler::INBOUND_CHANNELS, reader::READ_BYTES, registry::SWEEP_AT, scheduler::LANES, writer::BUFFER_BYTES,
 };
+
+/// The room's fuzz targets.
+#[cfg(any(test, fuzzing))]
+pub(crate) const FUZZ: [crate::fuzzing::Target; 4] = {
+    let [hello, frames, replies] = framing::FUZZ;
+    [hello, frames, replies, credit::FUZZ]
+};

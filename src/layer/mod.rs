@@ -58,3 +58,14 @@ pub use outcome::{AdmissionError, Outcome};
 pub use refusal::{Refusal, Signatory};
 pub use resolve::Resolved;
 pub use verify::Verified;
+
+/// The room's fuzz targets, those of credentials aside.
+#[cfg(any(test, fuzzing))]
+pub(crate) const FUZZ: [crate::fuzzing::Target; 4] = {
+    let ([record], [custody], [namespaces], [call]) = (boundary::FUZZ, custody::FUZZ, local::FUZZ, single_use::FUZZ);
+    [record, custody, namespaces, call]
+};
+
+/// The fuzz targets of credentials.
+#[cfg(any(test, fuzzing))]
+pub(crate) const CREDENTIAL_FUZZ: &[crate::fuzzing::Target] = credential::FUZZ;

@@ -199,5 +199,65 @@ impl Transaction {
     }
 }
 
+/// The fuzz targets of an original that was joined from chunks, and of where a chunk stands in one.
+#[cfg(any(test, fuzzing))]
+pub(super) const FUZZ: [crate::fuzzing::Target; 2] = [
+    crate::fuzzing::Target {
+        name: "original",
+        run: |data| {
+            let encoded = Bytes::copy_from_slice(data);
+            let Ok(original) = Transaction::decode_self_contained(encoded.clone()) else { return false };
+            assert_eq!(original.encode_self_contained(), Ok(encoded.clone()), "an original has two encodings");
+            // Its chunks join to it, at the least frame limit and above.
+            let least = Payload::OVERHEAD + CHUNK_FIELDS + 1;
+            for (head, room) in [(0, data.len() / 5), (original.content.data.len().min(7), 63), (0, data.len())] {
+                let chunks = cut(&original, TransactionDigest([1; 32]), head, least + head + room);
+                let chunks = chunks.unwrap_or_else(|error| panic!("{error}"));
+                let mut joined = Vec::new();
+                for (at, chunk) in (0..).zip(chunks) {
+                    let Kind::Chunk { index, count, length, .. } = chunk.kind else { panic!("a chunk is none") };
+                    let range = slice_range(index, count, length).unwrap_or_else(|| panic!("a chunk has no place"));
+                    assert_eq!((index, range.start, range.len()), (at, joined.len(), chunk.data.len() - head));
+                    assert!(range.len() <= room + 1);
+                    joined.extend_from_slice(&chunk.data[head..]);
+                }
+                assert_eq!(joined, data);
+            }
+            true
+        },
+        seeds: || {
+            let whole = super::wire::fuzzing::transactions().filter(|one| one.content.kind == Kind::Whole);
+            whole.flat_map(|one| one.encode_self_contained().map(Vec::from)).collect()
+        },
+    },
+    crate::fuzzing::Target {
+        name: "chunk",
+        run: |data| {
+            let Some((index, rest)) = data.split_first_chunk() else { return false };
+            let Some((count, rest)) = rest.split_first_chunk() else { return false };
+            let Some(length) = rest.first_chunk() else { return false };
+            let (index, count) = (u32::from_be_bytes(*index), u32::from_be_bytes(*count));
+            let length = u64::from_be_bytes(*length);
+            let Some(range) = slice_range(index, count, length) else { return false };
+            // Slices are never empty, stand side by side, and cover the original.
+            assert!(range.start < range.end && index < count);
+            assert!(u64::try_from(range.end).is_ok_and(|end| end <= length));
+            let first = slice_range(0, count, length).map(|first| (first.start, first.len()));
+            assert!(first.is_some_and(|(start, size)| start == 0 && size >= range.len()));
+            match slice_range(index + 1, count, length) {
+                Some(next) => assert_eq!(next.start, range.end),
+                None => assert!(index + 1 == count && u64::try_from(range.end) == Ok(length)),
+            }
+            true
+        },
+        seeds: || {
+            let place = |index: u32, count: u32, length: u64| {
+                [&index.to_be_bytes()[..], &count.to_be_bytes(), &length.to_be_bytes()].concat()
+            };
+            vec![place(0, 1, 1), place(2, 3, 1_000), place(1_999, 2_000, 60_000_000), place(3, 3, 10), place(0, 9, 4)]
+        },
+    },
+];
+
 #[cfg(test)]
 mod tests;

@@ -161,6 +161,28 @@ impl Classifier for TagClassifier {
     }
 }
 
+/// The fuzz target of the default classifier.
+#[cfg(any(test, fuzzing))]
+pub(super) const FUZZ: crate::fuzzing::Target = crate::fuzzing::Target {
+    name: "class",
+    run: |data| {
+        let Ok(classified) = TagClassifier.classify(data) else { return false };
+        let head = data.get(..classified.head).unwrap_or_else(|| panic!("the head runs past the data"));
+        assert_eq!(classified.namespace.is_some(), classified.class == Class::Application);
+        if let Some(namespace) = &classified.namespace {
+            assert!(head.get(namespace.clone()).is_some_and(|name| name.len() <= 255));
+        }
+        // Nothing behind the head changes the answer, which is what lets chunks be classified (law L2.8).
+        assert_eq!(TagClassifier.classify(head), Ok(classified.clone()));
+        assert_eq!(TagClassifier.classify(&[head, b"other"].concat()), Ok(classified));
+        true
+    },
+    seeds: || {
+        let application = TagClassifier::application("chat", b"hi").unwrap_or_default();
+        vec![vec![0, 1], vec![1], vec![2, 2], application, vec![3, 255, 1], vec![4]]
+    },
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -20,3 +20,10 @@ pub use transaction::{
     TransactionDigest, TxId,
 };
 pub use wire::{DecodeError, FRAME_LIMIT, FrameTooLarge, MARKER};
+
+/// The room's fuzz targets.
+#[cfg(any(test, fuzzing))]
+pub(crate) const FUZZ: [crate::fuzzing::Target; 5] = {
+    let [original, chunk] = chunk::FUZZ;
+    [wire::FUZZ, original, chunk, class::FUZZ, stream::FUZZ]
+};

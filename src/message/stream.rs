@@ -59,6 +59,25 @@ impl StreamKey {
     }
 }
 
+/// The fuzz target of a stream's key.
+#[cfg(any(test, fuzzing))]
+pub(super) const FUZZ: crate::fuzzing::Target = crate::fuzzing::Target {
+    name: "stream_key",
+    run: |data| {
+        let Some(key) = StreamKey::from_bytes(data) else { return false };
+        assert_eq!(key.to_bytes(), data, "a stream has two keys");
+        let other = StreamKey { origin: key.destination, destination: key.origin, ..key };
+        assert_eq!(StreamKey::from_bytes_after(data, Some(&key)), Some(key));
+        assert_eq!(StreamKey::from_bytes_after(data, Some(&other)), Some(key));
+        true
+    },
+    seeds: || {
+        let did = |seed| crate::identity::KeySigner::fuzzing(seed).key();
+        let key = |class| StreamKey { network: NetworkId(7), origin: did(1), destination: did(2), class };
+        Class::ALL.map(|class| key(class).to_bytes().to_vec()).into()
+    },
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;

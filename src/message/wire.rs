@@ -341,6 +341,69 @@ fn u64(frame: &mut Bytes, field: &'static str) -> Result<u64, DecodeError> {
     frame.try_get_u64().map_err(|_| DecodeError::Truncated { field })
 }
 
+/// The fuzz target of a frame. Its seeds begin with what `tests/wire/vectors.json` has.
+#[cfg(any(test, fuzzing))]
+pub(super) const FUZZ: crate::fuzzing::Target = crate::fuzzing::Target {
+    name: "frame",
+    run: |data| {
+        let found = Payload::references(data);
+        let Ok(payload) = Payload::decode(Bytes::copy_from_slice(data), FRAME_LIMIT) else { return false };
+        assert!(data.len() <= FRAME_LIMIT);
+        assert_eq!(payload.encoded_len(), data.len());
+        assert_eq!(payload.encode(FRAME_LIMIT).as_deref(), Ok(data), "a frame has two encodings");
+        assert!(payload.encode(data.len() - 1).is_err());
+        let reference = |slot: &Slot| match slot {
+            Slot::Digest(digest) => Some(*digest),
+            Slot::Own(_) | Slot::Inline(_) => None,
+        };
+        assert_eq!(found, [&payload.proof.slot, &payload.transaction.proof.slot].map(reference));
+        assert!(payload.transaction.content.data.len() < data.len());
+        true
+    },
+    seeds: || fuzzing::frames().collect(),
+};
+
+#[cfg(any(test, fuzzing))]
+pub(super) mod fuzzing {
+    use super::*;
+    use crate::identity::KeySigner;
+
+    /// A transaction of every kind of slot and content, its signature of no worth.
+    pub(in crate::message) fn transactions() -> impl Iterator<Item = Transaction> {
+        let (account, device) = (KeySigner::fuzzing(1), KeySigner::fuzzing(2));
+        let inline = Slot::Inline(Arc::new(account.delegate(device.key(), 1_700_000_000_000, 1_000)));
+        let slots = [Slot::Own(account.key()), inline, Slot::Digest(DelegationDigest([3; 32]))];
+        let original = TransactionDigest([4; 32]);
+        let kinds = [Kind::Whole, Kind::Chunk { index: 1, count: 3, original, length: 20 }];
+        let data: [&'static [u8]; 2] = [b"\x02a message", b"\x03\x04chatmore"];
+        slots.into_iter().zip(data.into_iter().cycle()).flat_map(move |(slot, data)| {
+            kinds.map(|kind| Transaction {
+                content: Content {
+                    destination: KeySigner::fuzzing(3).key(),
+                    tx_id: TxId([5; 16]),
+                    incarnation: Incarnation::new(1_700_000_000_000, 7),
+                    sequence: 12,
+                    issued_at: 1_700_000_000_000,
+                    ttl: 600_000,
+                    kind,
+                    data: Bytes::from_static(data),
+                },
+                proof: Proof { slot: slot.clone(), signature: Signature([6; 64]) },
+            })
+        })
+    }
+
+    pub(super) fn frames() -> impl Iterator<Item = Vec<u8>> {
+        let mut proofs: Vec<_> = transactions().map(|transaction| transaction.proof).collect();
+        proofs.rotate_left(3);
+        transactions().zip(proofs).flat_map(|(transaction, proof)| {
+            let next_hop = transaction.content.destination;
+            let payload = Payload { transaction, next_hop, hop_budget: 8, proof };
+            payload.encode(FRAME_LIMIT).map(Vec::from)
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::{prelude::*, sample::Index};

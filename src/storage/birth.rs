@@ -227,6 +227,30 @@ fn flag(record: &mut &[u8]) -> Option<bool> {
     }
 }
 
+/// The fuzz target of a birth record.
+#[cfg(any(test, fuzzing))]
+pub(super) const FUZZ: crate::fuzzing::Target = crate::fuzzing::Target {
+    name: "birth",
+    run: |data| {
+        super::seal::fuzz(KIND, false, data, Birth::decode, |birth| {
+            // Whatever it says, a start goes on from it and never moves it back.
+            let reading = Reading { wall: 1_000, monotonic: Duration::from_secs(9), boot: Some(BootId([1; 16])) };
+            let tolerance = Tolerance { sigma: 3, ttl: 100, hold: 0, guards: Guards::default() };
+            assert!(Birth::advance(Some(birth), &reading, &tolerance, 2_000).mark() >= birth.mark());
+            birth.encode()
+        })
+    },
+    seeds: || {
+        let reading = |wall, seconds, boot| Reading { wall, monotonic: Duration::from_secs(seconds), boot };
+        let tolerance = Tolerance { sigma: 3, ttl: 100, hold: 0, guards: Guards::default() };
+        let boot = Some(BootId([1; 16]));
+        let born = Birth::advance(None, &reading(1_000, 5, boot), &tolerance, 0);
+        let settled = Birth::advance(Some(&born), &reading(2_000, 90, boot), &tolerance, 0);
+        let unknown = Birth::advance(None, &reading(1_000, 5, None), &tolerance, 0);
+        [born, settled, unknown].map(|birth| birth.encode().to_vec()).into()
+    },
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;

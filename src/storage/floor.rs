@@ -61,6 +61,19 @@ impl Floors {
     }
 }
 
+/// The fuzz target of a floor record.
+#[cfg(any(test, fuzzing))]
+pub(super) const FUZZ: crate::fuzzing::Target = crate::fuzzing::Target {
+    name: "floor",
+    run: |data| super::seal::fuzz(KIND, true, data, Floors::decode, Floors::encode),
+    seeds: || {
+        let mut floors = Floors::default();
+        let none = floors.encode().to_vec();
+        floors.remove(Class::E2e, 1_700_000_000_000, 1_699_999_999_000);
+        vec![none, floors.encode().to_vec()]
+    },
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;

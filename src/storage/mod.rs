@@ -39,3 +39,18 @@ pub use store::{
 };
 #[cfg(not(target_family = "wasm"))]
 pub use url::{StoreUrl, StoreUrlError};
+
+/// The room's fuzz targets, those of engines and of where a store is aside.
+#[cfg(any(test, fuzzing))]
+pub(crate) const FUZZ: [crate::fuzzing::Target; 5] = {
+    let [lease, removed] = lease::FUZZ;
+    [birth::FUZZ, floor::FUZZ, lease, removed, store::FUZZ]
+};
+
+/// The journal's fuzz targets.
+#[cfg(all(any(test, fuzzing), not(target_family = "wasm")))]
+pub(crate) const JOURNAL_FUZZ: &[crate::fuzzing::Target] = &journal::FUZZ;
+
+/// The fuzz target of where a store is.
+#[cfg(all(any(test, fuzzing), not(target_family = "wasm")))]
+pub(crate) const URL_FUZZ: &[crate::fuzzing::Target] = &[url::FUZZ];

@@ -339,6 +339,24 @@ pub enum CommitError {
     },
 }
 
+/// The fuzz target of a record's name, as an operator gives it.
+#[cfg(any(test, fuzzing))]
+pub(super) const FUZZ: crate::fuzzing::Target = crate::fuzzing::Target {
+    name: "record_name",
+    run: |data| {
+        let Ok(text) = std::str::from_utf8(data) else { return false };
+        let Ok(name) = text.parse::<RecordName>() else { return false };
+        assert_eq!(name.to_string(), text, "a record has two names");
+        assert_eq!(Table::from_tag(name.table.tag()), Some(name.table));
+        true
+    },
+    seeds: || {
+        let mut seeds: Vec<_> = Table::ALL.map(|table| RecordName::of(table, b"key").to_string().into_bytes()).into();
+        seeds.push(b"receiver-AB".to_vec());
+        seeds
+    },
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;

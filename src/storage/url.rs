@@ -212,6 +212,25 @@ pub enum StoreUrlError {
     },
 }
 
+/// The fuzz target of where a store is.
+#[cfg(any(test, fuzzing))]
+pub(super) const FUZZ: crate::fuzzing::Target = crate::fuzzing::Target {
+    name: "store_url",
+    run: |data| {
+        let Ok(text) = std::str::from_utf8(data) else { return false };
+        let Ok(url) = text.parse::<StoreUrl>() else { return false };
+        assert_eq!(url.to_string(), text, "a store has two URLs");
+        assert!(StoreUrl::engines().any(|engine| engine == url.engine()) && !url.path().as_os_str().is_empty());
+        assert_eq!(url.with_path(url.path()), url);
+        true
+    },
+    seeds: || {
+        let urls =
+            ["journal:/var/lib/node", "journal:a b/c:d", "journal:///abs", "journal://host/x", "journal:", "x:/y"];
+        urls.map(|url| url.as_bytes().to_vec()).into()
+    },
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;

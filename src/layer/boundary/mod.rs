@@ -415,3 +415,7 @@ impl BoundaryRefusal {
         }
     }
 }
+
+/// The room's fuzz targets.
+#[cfg(any(test, fuzzing))]
+pub(super) const FUZZ: [crate::fuzzing::Target; 1] = [record::FUZZ];

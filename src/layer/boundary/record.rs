@@ -108,3 +108,46 @@ fn decode_introducer(record: &mut &[u8]) -> Option<Introducer> {
         _ => None,
     }
 }
+
+/// The fuzz target of a receiver stream's record.
+#[cfg(any(test, fuzzing))]
+pub(super) const FUZZ: crate::fuzzing::Target = crate::fuzzing::Target {
+    name: "stream_record",
+    run: |data| {
+        let filed = data.get(..StreamKey::LEN).unwrap_or(&[]);
+        crate::storage::seal::fuzz(
+            KIND,
+            true,
+            data,
+            |bytes| {
+                let (key, record) = StreamRecord::decode_after(filed, bytes, None).ok()?;
+                assert_eq!(key.to_bytes(), filed);
+                assert!(bytes.len() <= STREAM_RECORD_MAX, "a record is over its bound");
+                assert!(StreamRecord::decode_after(&[&[!filed[0]], &filed[1..]].concat(), bytes, None).is_err());
+                // What its window holds is refused, whatever the rest of it says.
+                let (window, high) = (&record.window, record.window.high());
+                let kept = window.digests().next().copied().unwrap_or(TransactionDigest([0; 32]));
+                let again = crate::layer::window::observe(Some(window), window.incarnation(), high, kept);
+                assert_eq!(again.err(), Some(crate::layer::window::WindowRefusal::Replay));
+                Some((key, record))
+            },
+            |(key, record)| record.encode(key),
+        )
+    },
+    seeds: || {
+        let did = |seed| crate::identity::KeySigner::fuzzing(seed).key();
+        let (network, class) = (crate::message::NetworkId(7), crate::message::Class::E2e);
+        let key = StreamKey { network, origin: did(1), destination: did(2), class };
+        let record = |introducer, high: u64, filled: u32| {
+            let digests = (0..filled.count_ones()).map(|at| TransactionDigest([at as u8; 32]));
+            let window = Window::from_parts(Incarnation(9), high, filled, digests)?;
+            Some(StreamRecord { introducer, expiry: 2_000, admitted: 1_000, window }.encode(&key).to_vec())
+        };
+        let records = [
+            record(Introducer::Slot(3), 0, 1),
+            record(Introducer::Inbox, 40, 0b1011),
+            record(Introducer::Own, 100, u32::MAX),
+        ];
+        records.into_iter().flatten().collect()
+    },
+};

@@ -131,3 +131,23 @@ impl SignedApproval {
         Ok(Self { approval, signature })
     }
 }
+
+/// The fuzz target of a signed approval.
+#[cfg(any(test, fuzzing))]
+pub(super) const FUZZ: crate::fuzzing::Target = crate::fuzzing::Target {
+    name: "signed_approval",
+    run: |data| {
+        let Ok(decoded) = SignedApproval::decode(data) else { return false };
+        assert!(data.len() <= SignedApproval::ENCODED_MAX);
+        assert_eq!(decoded.encode().as_deref(), Ok(data), "a credential has two encodings");
+        let _ = decoded.check();
+        true
+    },
+    seeds: || {
+        let (approver, subject) = (KeySigner::fuzzing(1), KeySigner::fuzzing(2).key());
+        let calls = crate::layer::single_use::fuzzing::calls().into_iter();
+        let approvals =
+            calls.flat_map(|call| Approval::new(approver.key(), &call, subject, 1_700_000_000, 1_700_000_600));
+        approvals.flat_map(|approval| approval.sign(&approver).encode()).collect()
+    },
+};

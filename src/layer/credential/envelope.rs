@@ -161,3 +161,35 @@ impl Extractor<Bytes> for EnvelopeExtractor {
         self.decode(request)?.present(None)
     }
 }
+
+/// The fuzz target of an envelope.
+#[cfg(any(test, fuzzing))]
+pub(super) const FUZZ: crate::fuzzing::Target = crate::fuzzing::Target {
+    name: "envelope",
+    run: |data| {
+        let bytes = Bytes::copy_from_slice(data);
+        let Ok(envelope) = Envelope::decode(&bytes, ENVELOPE_LIMIT) else { return false };
+        assert!(data.len() <= ENVELOPE_LIMIT && data.len() <= Envelope::OVERHEAD + envelope.arguments.len());
+        assert_eq!(envelope.call.arguments, Call::hash_arguments(&envelope.arguments));
+        assert_eq!(envelope.encode().as_deref(), Ok(data), "an envelope has two encodings");
+        assert!(Envelope::decode(&bytes, data.len() - 1).is_err());
+        true
+    },
+    seeds: || fuzzing::envelopes().iter().flat_map(Envelope::encode).collect(),
+};
+
+#[cfg(any(test, fuzzing))]
+pub(super) mod fuzzing {
+    use super::*;
+
+    /// One that carries nothing, and one that carries everything.
+    pub(in crate::layer::credential) fn envelopes() -> [Envelope; 2] {
+        let [least, full] = crate::layer::single_use::fuzzing::calls();
+        let mut whole = Envelope::new(full, Bytes::from_static(b"a note"));
+        let seed = |target: crate::fuzzing::Target| (target.seeds)().pop().unwrap_or_default();
+        whole.proof = PossessionProof::decode(&seed(super::super::possession::FUZZ)).ok();
+        whole.nonce = SignedNonce::decode(&seed(super::super::signed_nonce::FUZZ)).ok();
+        whole.approval = SignedApproval::decode(&seed(super::super::approval::FUZZ)).ok();
+        [Envelope::new(least, Bytes::new()), whole]
+    }
+}

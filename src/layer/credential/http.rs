@@ -163,3 +163,43 @@ fn credential<T>(
 fn malformed(name: &HeaderName, reason: Malformation) -> CredentialRefusal {
     CredentialRefusal::Malformed { what: what(name), reason }
 }
+
+/// The fuzz target of credentials in headers: its bytes are lines of a name, a colon and a value.
+#[cfg(any(test, fuzzing))]
+pub(super) const FUZZ: crate::fuzzing::Target = crate::fuzzing::Target {
+    name: "http_headers",
+    run: |data| {
+        let mut headers = HeaderMap::new();
+        for line in data.split(|byte| *byte == b'\n').take(32) {
+            let Some(colon) = line.iter().position(|byte| *byte == b':') else { continue };
+            let (name, value) = (&line[..colon], &line[colon + 1..]);
+            if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value)) {
+                headers.append(name, value);
+            }
+        }
+        let mut request = http::Request::new(Bytes::from_static(b"a note"));
+        *request.headers_mut() = headers;
+        let Ok(found) = HttpExtractor::new().extract(&request) else { return false };
+        // Whatever was found is written as one set of headers, and found there again.
+        let Credentials { call, arguments, presenter, nonce, approval } = found.clone();
+        let Presenter::Proof(proof) = presenter else { panic!("headers carry their own proof") };
+        let mut envelope = Envelope::new(call, arguments).proof(proof);
+        (envelope.nonce, envelope.approval) = (nonce, approval);
+        if let Ok(headers) = to_headers(&envelope) {
+            *request.headers_mut() = headers;
+            assert_eq!(HttpExtractor::new().extract(&request), Ok(found));
+        }
+        true
+    },
+    seeds: || {
+        let line = |(name, value): (&HeaderName, &HeaderValue)| {
+            [name.as_str().as_bytes(), b":", value.as_bytes(), b"\n"].concat()
+        };
+        let [_, whole] = super::envelope::fuzzing::envelopes();
+        let headers = to_headers(&whole).unwrap_or_default();
+        let all = headers.iter().flat_map(line).collect::<Vec<_>>();
+        let least = headers.iter().filter(|(name, _)| [TENANT, REQUEST_ID, PROOF].contains(name));
+        let least = least.flat_map(line).collect::<Vec<_>>();
+        vec![least, all.clone(), [&all[..], b"admit-tenant:again\n"].concat()]
+    },
+};

@@ -41,3 +41,14 @@ pub use self::{
     refusal::{CredentialRefusal, Malformation},
     signed_nonce::{Nonce, SignedNonce},
 };
+
+/// The room's fuzz targets.
+#[cfg(any(test, fuzzing))]
+pub(super) const FUZZ: &[crate::fuzzing::Target] = &[
+    approval::FUZZ,
+    possession::FUZZ,
+    signed_nonce::FUZZ,
+    envelope::FUZZ,
+    #[cfg(feature = "http")]
+    http::FUZZ,
+];

@@ -130,3 +130,30 @@ impl PossessionProof {
         Ok(decoded)
     }
 }
+
+/// The fuzz target of a proof of possession.
+#[cfg(any(test, fuzzing))]
+pub(super) const FUZZ: crate::fuzzing::Target = crate::fuzzing::Target {
+    name: "possession",
+    run: |data| {
+        let Ok(decoded) = PossessionProof::decode(data) else { return false };
+        assert!(data.len() <= PossessionProof::ENCODED_MAX);
+        assert_eq!(decoded.encode().as_deref(), Ok(data), "a credential has two encodings");
+        let _ = decoded.check();
+        true
+    },
+    seeds: || {
+        let (account, device) = (KeySigner::fuzzing(1), KeySigner::fuzzing(2));
+        let delegation = account.delegate(device.key(), 1_700_000_000_000, 1_000);
+        let device = device.with_delegation(delegation).unwrap_or_else(|error| panic!("{error}"));
+        let [call, _] = crate::layer::single_use::fuzzing::calls();
+        let said = |authority| Possession {
+            nonce: [9; 32],
+            ..Possession::new(&call, &account.key(), authority, 1, 1_700_000_600)
+        };
+        [said(None).sign(&account), said(Some([4; 32])).sign(&device)]
+            .iter()
+            .flat_map(PossessionProof::encode)
+            .collect()
+    },
+};

@@ -163,3 +163,22 @@ impl SignedNonce {
         Ok(Self { nonce, signature })
     }
 }
+
+/// The fuzz target of a signed nonce.
+#[cfg(any(test, fuzzing))]
+pub(super) const FUZZ: crate::fuzzing::Target = crate::fuzzing::Target {
+    name: "signed_nonce",
+    run: |data| {
+        let Ok(decoded) = SignedNonce::decode(data) else { return false };
+        assert!(data.len() <= SignedNonce::ENCODED_MAX);
+        assert_eq!(decoded.encode().as_deref(), Ok(data), "a credential has two encodings");
+        let _ = decoded.check();
+        true
+    },
+    seeds: || {
+        let (issuer, subject) = (KeySigner::fuzzing(1), KeySigner::fuzzing(2).key());
+        let calls = crate::layer::single_use::fuzzing::calls();
+        let nonce = |call| Nonce { id: [9; 32], ..Nonce::new(issuer.key(), call, subject, subject, 1, 1_700_000_600) };
+        calls.iter().flat_map(|call| nonce(call).sign(&issuer).encode()).collect()
+    },
+};

@@ -91,3 +91,7 @@ pub(in crate::layer) const fn live(held: Held, wall: WallMs, sigma: u64, hold: u
     }
     Ok(())
 }
+
+/// The room's fuzz targets.
+#[cfg(any(test, fuzzing))]
+pub(super) const FUZZ: [crate::fuzzing::Target; 1] = [record::FUZZ];

@@ -58,3 +58,31 @@ pub(in crate::layer) fn decode(filed: &[u8], bytes: &[u8]) -> Result<(Transactio
     }
     Ok((TransactionDigest(*digest), Entry { stream, incarnation, sequence, expiry }))
 }
+
+/// The fuzz target of a custody record.
+#[cfg(any(test, fuzzing))]
+pub(super) const FUZZ: crate::fuzzing::Target = crate::fuzzing::Target {
+    name: "custody",
+    run: |data| {
+        let filed = data.get(..DIGEST_LEN).unwrap_or(&[]);
+        crate::storage::seal::fuzz(
+            KIND,
+            true,
+            data,
+            |bytes| {
+                let (digest, entry) = decode(filed, bytes).ok()?;
+                assert_eq!(key(&digest), filed);
+                assert_eq!(bytes.len(), CUSTODY_RECORD_LEN);
+                Some((digest, entry))
+            },
+            |(digest, entry)| encode(digest, entry),
+        )
+    },
+    seeds: || {
+        let did = |seed| crate::identity::KeySigner::fuzzing(seed).key();
+        let (network, class) = (crate::message::NetworkId(7), crate::message::Class::Application);
+        let stream = StreamKey { network, origin: did(1), destination: did(2), class };
+        let entry = Entry { stream, incarnation: Incarnation(9), sequence: 4, expiry: 1_700_000_000_000 };
+        vec![encode(&TransactionDigest([8; 32]), &entry).to_vec()]
+    },
+};

@@ -90,3 +90,7 @@ pub const HORIZON_AHEAD_MS: u64 = 5 * 60 * 1_000;
 pub(in crate::layer) fn is_own_connection(peer: &Did, origin: &Did, delegatee: Option<&Did>) -> bool {
     peer == origin || delegatee == Some(peer)
 }
+
+/// The room's fuzz targets.
+#[cfg(any(test, fuzzing))]
+pub(super) const FUZZ: [crate::fuzzing::Target; 1] = [registry::FUZZ];

@@ -224,3 +224,36 @@ fn flag(record: &mut &[u8]) -> Option<bool> {
         _ => None,
     }
 }
+
+/// The fuzz target of the record of namespaces.
+#[cfg(any(test, fuzzing))]
+pub(super) const FUZZ: crate::fuzzing::Target = crate::fuzzing::Target {
+    name: "namespaces",
+    run: |data| {
+        let decode = |bytes: &[u8]| {
+            let registry = Registry::decode(bytes)?;
+            assert!(registry.entries.len() <= NAMESPACES_MAX);
+            Some(registry)
+        };
+        crate::storage::seal::fuzz(KIND, false, data, decode, |registry| {
+            // A start without its namespaces lowers no mark.
+            let withdrawn = registry.started(&[], 77, 0, Guards::default());
+            let withdrawn = withdrawn.unwrap_or_else(|_| panic!("a start without a namespace needs no place"));
+            for name in registry.entries.keys() {
+                assert!(withdrawn.mark(Some(name)) >= registry.mark(Some(name)));
+                assert!(!withdrawn.delegates(name, WallMs::MAX, Guards::default()));
+            }
+            registry.encode()
+        })
+    },
+    seeds: || {
+        let name = |name: &str| Namespace::new(name).unwrap_or_else(|error| panic!("{error}"));
+        let none = Registry::default();
+        let start = |names: &[Namespace]| none.started(names, 9, 0, Guards::default()).unwrap_or_default();
+        let two = start(&[name("chat"), name("")]).extended(&name("chat"), 1_000, 60);
+        let read = two.read_by(ClassifierId::of("a classifier"), 20, Guards::default()).unwrap_or_default();
+        let one = read.withdrawn(&name("chat"), 30, Guards::default());
+        let most: Vec<_> = (0..NAMESPACES_MAX).map(|at| name(&format!("{at:064}"))).collect();
+        [none.encode(), two.encode(), read.encode(), one.encode(), start(&most).encode()].map(|it| it.to_vec()).into()
+    },
+};

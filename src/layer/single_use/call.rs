@@ -152,6 +152,40 @@ impl fmt::Debug for Commitment {
     }
 }
 
+/// The fuzz target of a call.
+#[cfg(any(test, fuzzing))]
+pub(super) const FUZZ: crate::fuzzing::Target = crate::fuzzing::Target {
+    name: "call",
+    run: |data| {
+        let Ok(call) = Call::decode(data) else { return false };
+        assert!(data.len() <= Call::ENCODED_MAX);
+        assert_eq!(call.check(), Ok(()));
+        assert_eq!(call.encode().as_deref(), Ok(data), "a call has two encodings");
+        true
+    },
+    seeds: || fuzzing::calls().into_iter().flat_map(|call| call.encode()).collect(),
+};
+
+#[cfg(any(test, fuzzing))]
+pub(in crate::layer) mod fuzzing {
+    use super::*;
+
+    pub(in crate::layer) fn calls() -> [Call; 2] {
+        let least = Call {
+            tenant: "acme".into(),
+            request_id: "review-1".into(),
+            method: "notes/append".into(),
+            arguments: Call::hash_arguments(b"a note"),
+            intent: None,
+            issued_at: None,
+            deadline: None,
+        };
+        let intent = Some("append one note".into());
+        let full = Call { intent, issued_at: Some(1_700_000_000), deadline: Some(1_700_000_600), ..least.clone() };
+        [least, full]
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

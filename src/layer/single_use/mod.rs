@@ -26,3 +26,9 @@ pub use self::{
 
 /// The most marks that one presentation may bring.
 pub const MARKS_MAX: usize = 4;
+
+/// The room's fuzz targets.
+#[cfg(any(test, fuzzing))]
+pub(super) const FUZZ: [crate::fuzzing::Target; 1] = [call::FUZZ];
+#[cfg(any(test, fuzzing))]
+pub(in crate::layer) use call::fuzzing;

@@ -105,6 +105,30 @@ impl Controls {
     }
 }
 
+/// The fuzz target of the control frames of a link.
+#[cfg(any(test, fuzzing))]
+pub(super) const FUZZ: crate::fuzzing::Target = crate::fuzzing::Target {
+    name: "control",
+    run: |data| {
+        let found = crate::fuzzing::cut_anywhere(data, Controls::new, Controls::next);
+        let bytes = data.get(8..).unwrap_or(data);
+        let mut written = Vec::new();
+        // Whoever reads ends the link at the first that is bad.
+        for control in found.iter().map_while(|control| control.ok()) {
+            control.encode(&mut written);
+        }
+        assert!(bytes.starts_with(&written), "a control frame has two encodings");
+        found.first().is_some_and(Result::is_ok)
+    },
+    seeds: || {
+        let mut bytes = vec![1, 40, 3, 33, 0, 60, 2, 9];
+        let digest = DelegationDigest([1; 32]);
+        Control::Grant { digest, frame: FrameName { channel: 2, number: 77 } }.encode(&mut bytes);
+        Control::Disclaim { digest }.encode(&mut bytes);
+        vec![bytes.clone(), [bytes.as_slice(), &[2]].concat()]
+    },
+};
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -130,3 +130,7 @@ pub(crate) struct FrameName {
     pub(crate) channel: u8,
     pub(crate) number: u64,
 }
+
+/// The room's fuzz targets.
+#[cfg(any(test, fuzzing))]
+pub(crate) const FUZZ: [crate::fuzzing::Target; 1] = [control::FUZZ];

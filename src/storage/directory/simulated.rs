@@ -283,10 +283,10 @@ impl Directory for Simulated {
 }
 
 /// SplitMix64: the same numbers for the same seed.
-pub(in crate::storage) struct Random(pub(in crate::storage) u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    pub(in crate::storage) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut word = self.0;
         word = (word ^ word >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -294,7 +294,7 @@ impl Random {
         word ^ word >> 31
     }
 
-    pub(in crate::storage) fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound as u64) as usize
     }
 

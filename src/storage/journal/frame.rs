@@ -230,10 +230,8 @@ fn decode_record(
         1 | 2 if RecordName::of(name.table, first) != *name => Err("it belongs to another key"),
         1 => Ok(Content::Put { key: Bytes::copy_from_slice(first), value: Bytes::copy_from_slice(second) }),
         2 => Ok(Content::Removal { key: Bytes::copy_from_slice(first) }),
-        3 => Ok(Content::Unreadable {
-            reason: String::from_utf8_lossy(first).into_owned(),
-            remains: Bytes::copy_from_slice(second),
-        }),
+        // Bounded as it was when it was written: whoever wrote this may have been another.
+        3 => Ok(Content::unreadable(&String::from_utf8_lossy(first), second)),
         4 => Ok(Content::Discarded),
         _ => Err("its kind is unknown"),
     }
@@ -275,6 +273,97 @@ impl<'a> Reader<'a> {
         let [tag] = self.array()?;
         let name = RecordName { table: Table::from_tag(tag)?, hash: self.array()? };
         Some(Entry { name, length: self.u32()? })
+    }
+}
+
+/// The fuzz target of a batch's frame. Checksums of zeros are put right first, in its head and in the records that it
+/// names.
+#[cfg(any(test, fuzzing))]
+pub(super) const FUZZ: crate::fuzzing::Target = crate::fuzzing::Target {
+    name: "journal_frame",
+    run: |data| {
+        let key = fuzzing::KEY;
+        let mut bytes = data.to_vec();
+        fuzzing::mend(&key, &mut bytes);
+        let Some(head) = decode_head(&key, &bytes) else { return false };
+        let names = head.own.entries.len() + head.previous.entries.len();
+        assert!(names * ENTRY < bytes.len(), "more names than there are bytes");
+        let (items, whole) = decode_records(&key, &head.own, &bytes);
+        assert_eq!(items.len(), head.own.entries.len());
+        for ((name, content), entry) in items.iter().zip(&head.own.entries) {
+            assert_eq!(*name, entry.name, "a record has another's name");
+            match content {
+                Content::Put { key, .. } | Content::Removal { key } => {
+                    assert_eq!(RecordName::of(name.table, key), *name)
+                }
+                Content::Discarded | Content::Unreadable { .. } => {}
+            }
+            assert!(content.held_len() <= bytes.len() + REASON_MAX);
+        }
+        // What is written from it reads as the same, each record that was unreadable as just that.
+        let mut again = Vec::new();
+        let written = encode(&key, head.own.batch, head.base, head.sectors, &items, &head.previous, &mut again);
+        let own = written.unwrap_or_else(|| panic!("what was read cannot be written"));
+        let read = decode_head(&key, &again).unwrap_or_else(|| panic!("what was written cannot be read"));
+        assert_eq!((read.base, read.sectors, &read.previous), (head.base, head.sectors, &head.previous));
+        assert_eq!(read.own, own);
+        assert_eq!(decode_records(&key, &own, &again), (items, true));
+        whole
+    },
+    seeds: || {
+        let frames = fuzzing::frames(&fuzzing::KEY);
+        [frames.clone(), frames.map(fuzzing::unchecked)].concat()
+    },
+};
+
+#[cfg(any(test, fuzzing))]
+pub(super) mod fuzzing {
+    use super::*;
+
+    pub(super) const KEY: [u8; 32] = [3; 32];
+
+    /// Two frames, the second of which repeats the first one's manifest.
+    pub(in crate::storage::journal) fn frames(key: &[u8; 32]) -> [Vec<u8>; 2] {
+        let name = |key: &[u8]| RecordName::of(Table::Receiver, key);
+        let first = [
+            (name(b"a"), Content::Put { key: "a".into(), value: vec![1; 500].into() }),
+            (name(b"b"), Content::Removal { key: "b".into() }),
+            (name(b"c"), Content::unreadable("torn", &[5; 40])),
+        ];
+        let second =
+            [(name(b"a"), Content::Put { key: "a".into(), value: "new".into() }), (name(b"d"), Content::Discarded)];
+        let (mut one, mut other) = (Vec::new(), Vec::new());
+        let own = encode(key, 1, 1, 2, &first, &Manifest::default(), &mut one).unwrap_or_default();
+        let _ = encode(key, 2, 1, 1, &second, &own, &mut other);
+        [one, other]
+    }
+
+    /// A frame with zeros for its head's checksum and its first record's.
+    pub(in crate::storage::journal) fn unchecked(mut frame: Vec<u8>) -> Vec<u8> {
+        let length = head_length(&frame).unwrap_or(CHECK);
+        frame[length - CHECK..length].fill(0);
+        frame.iter_mut().skip(length).take(CHECK).for_each(|byte| *byte = 0);
+        frame
+    }
+
+    /// Puts checksums of zeros right.
+    pub(in crate::storage::journal) fn mend(key: &[u8; 32], bytes: &mut [u8]) -> Option<()> {
+        let length = head_length(bytes)?;
+        let (body, check) = bytes.get_mut(..length)?.split_last_chunk_mut::<CHECK>()?;
+        if *check == [0; CHECK] {
+            *check = checksum(key, body);
+        }
+        let head = decode_head(key, bytes)?;
+        let mut at = usize::try_from(head.own.records_at).ok()?;
+        for entry in &head.own.entries {
+            let end = at.checked_add(usize::try_from(entry.length).ok()?)?;
+            let (check, record) = bytes.get_mut(at..end)?.split_first_chunk_mut::<CHECK>()?;
+            if *check == [0; CHECK] {
+                *check = checksum(key, record);
+            }
+            at = end;
+        }
+        Some(())
     }
 }
 
@@ -343,6 +432,21 @@ mod tests {
         assert_eq!(decode_head(&[4; 32], &bytes), None);
         own.batch = 10;
         assert!(!decode_records(&KEY, &own, &bytes).1);
+    }
+
+    #[test]
+    fn an_explanation_that_another_hand_wrote_is_bounded_when_it_is_read() {
+        let reason = Content::Unreadable { reason: "x".repeat(60_000), remains: Bytes::new() };
+        let (item, mut out) = ((RecordName::of(Table::Receiver, b"c"), reason), Vec::new());
+        let own = encode(&KEY, 1, 1, 200, &[item], &Manifest::default(), &mut out).expect("fits");
+        // Bytes that are no text take three times as much as text, which would not fit the record that copies it.
+        let start = own.records_at as usize;
+        out[start + RECORD_FIXED..].fill(0xFF);
+        let check = checksum(&KEY, &out[start + CHECK..]);
+        out[start..start + CHECK].copy_from_slice(&check);
+        let (items, whole) = decode_records(&KEY, &own, &out);
+        assert!(whole && items[0].1.held_len() <= REASON_MAX);
+        assert!(encode(&KEY, 2, 1, 1, &items, &own, &mut out).is_some());
     }
 
     #[test]

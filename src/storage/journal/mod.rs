@@ -141,3 +141,10 @@ impl Store for Journal {
         true
     }
 }
+
+/// The journal's fuzz targets.
+#[cfg(any(test, fuzzing))]
+pub(super) const FUZZ: [crate::fuzzing::Target; 6] = {
+    let [head, witness, names] = segment::FUZZ;
+    [head, witness, names, sector::FUZZ, frame::FUZZ, recovery::FUZZ]
+};

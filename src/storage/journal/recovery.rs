@@ -257,3 +257,111 @@ impl Recovery {
         records.into_iter().for_each(|(name, content)| self.live.apply(name, content, segment));
     }
 }
+
+/// The fuzz target of the newest segment's sectors, of one that has a successor, and of both in a row. Tags and checksums
+/// of zeros are put right first.
+#[cfg(any(test, fuzzing))]
+pub(super) const FUZZ: crate::fuzzing::Target = crate::fuzzing::Target {
+    name: "journal_segment",
+    run: |data| {
+        let (keys, image, sectors) = fuzzing::image(data);
+        let of =
+            |number, first_batch| SegmentHead { store: [7; 16], number, sectors, first_batch, base: 1, previous: None };
+        let head = of(3, 1);
+        let newest = walk(&head, &keys, &image, None);
+        let restored = newest.and_then(|walk| {
+            assert!(walk.frames.iter().is_sorted_by(|one, next| one.place.end <= next.place.start));
+            assert!(walk.frames.iter().all(|frame| frame.place.start >= DATA_START && frame.place.end <= sectors));
+            // As a segment that another follows it holds the same.
+            let last = walk.frames.last().filter(|_| !walk.torn);
+            let end = last.map(|last| End { segment: 3, sector: last.place.end, batch: last.batch });
+            if let Some(Ok(followed)) = end.map(|end| self::walk(&head, &keys, &image, Some(&end))) {
+                assert_eq!(fuzzing::places(&followed), fuzzing::places(&walk));
+            }
+            let mut recovery = Recovery::default();
+            recovery.push(walk, &keys, &image)?;
+            recovery.finish()
+        });
+        // With an end that nobody wrote, which is damage or is not, and never a panic.
+        let end = End { segment: 3, sector: u64::from(data.first().copied().unwrap_or(0)) + DATA_START, batch: 2 };
+        if let Ok(walk) = walk(&head, &keys, &image, Some(&end)) {
+            let mut recovery = Recovery::default();
+            let _ = recovery.push(walk, &keys, &image).and_then(|()| recovery.finish());
+        }
+        let Ok((live, last)) = restored else { return false };
+        // A name takes some 40 bytes, and an unreadable record is explained in at most 128.
+        assert!(live.held() <= 5 * super::live::wide(image.len()));
+        last.is_some_and(|last| last > 0)
+    },
+    seeds: fuzzing::seeds,
+};
+
+#[cfg(any(test, fuzzing))]
+mod fuzzing {
+    use super::*;
+
+    /// The most sectors after the head's that an input stands for.
+    const SECTORS: usize = 64;
+
+    pub(super) fn places(walk: &Walk) -> Vec<(u64, Range<u64>)> {
+        walk.frames.iter().map(|frame| (frame.batch, frame.place.clone())).collect()
+    }
+
+    /// A segment's file that has `data` from its first frame on, and fill behind it.
+    pub(super) fn image(data: &[u8]) -> (SegmentKeys, Vec<u8>, u64) {
+        let keys = SegmentKeys::of(&[7; 16], 3);
+        let data = data.get(..SECTORS * SECTOR).unwrap_or(data);
+        let start = usize::try_from(DATA_START).unwrap_or(0) * SECTOR;
+        let mut image = keys.fill.repeat(start / SECTOR + data.len().div_ceil(SECTOR) + 2);
+        image[start..start + data.len()].copy_from_slice(data);
+        sector::fuzzing::mend(&keys, &mut image[start..], DATA_START);
+        mend_frames(&keys, &mut image);
+        let sectors = image.len() / SECTOR;
+        (keys, image, super::super::live::wide(sectors))
+    }
+
+    /// Puts the checksums right that are zeros, of frames whose sectors say where they are.
+    fn mend_frames(keys: &SegmentKeys, image: &mut [u8]) {
+        let limit = super::super::live::wide(image.len() / SECTOR);
+        for (batch, anchor) in anchors(&classify(keys, image, limit), limit).unwrap_or_default() {
+            let place = anchor.start..anchor.start + anchor.count;
+            let mut payload = payload(image, &place);
+            frame::fuzzing::mend(&keys.checksum, &mut payload);
+            let mut out = Vec::new();
+            let count = sector::count(payload.len()).unwrap_or(0);
+            sector::lay_out(keys, batch, anchor.start, count, &payload, &mut out);
+            let start = usize::try_from(anchor.start).unwrap_or(0) * SECTOR;
+            // What was not whole stays as it is.
+            let sectors = image[start..].chunks_mut(SECTOR).zip(out.chunks(SECTOR)).zip(place);
+            for ((sector, mended), number) in sectors {
+                if matches!(sector::classify(keys, number, sector), Found::Whole(_)) {
+                    sector.copy_from_slice(mended);
+                }
+            }
+        }
+    }
+
+    /// Two frames; the same with tags and checksums of zeros; with one torn; with a head lost.
+    pub(super) fn seeds() -> Vec<Vec<u8>> {
+        let keys = SegmentKeys::of(&[7; 16], 3);
+        let laid_out = |frames: [Vec<u8>; 2]| {
+            let (mut whole, mut place) = (Vec::new(), DATA_START);
+            for (batch, frame) in (1..).zip(frames) {
+                let count = sector::count(frame.len()).unwrap_or(0);
+                let mut out = Vec::new();
+                sector::lay_out(&keys, batch, place, count, &frame, &mut out);
+                place += u64::from(count);
+                whole.extend_from_slice(&out);
+            }
+            whole
+        };
+        let frames = frame::fuzzing::frames(&keys.checksum);
+        let mut mending = laid_out(frames.clone().map(frame::fuzzing::unchecked));
+        mending.chunks_mut(SECTOR).for_each(|sector| sector[..16].fill(0));
+        let whole = laid_out(frames);
+        let torn = whole[..whole.len() - 100].to_vec();
+        let mut headless = whole.clone();
+        headless[40] ^= 1;
+        vec![whole, mending, torn, headless]
+    }
+}

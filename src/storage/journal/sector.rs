@@ -143,6 +143,52 @@ pub(super) fn payloads(image: &[u8]) -> Vec<u8> {
     out
 }
 
+/// The fuzz target of one sector.
+#[cfg(any(test, fuzzing))]
+pub(super) const FUZZ: crate::fuzzing::Target = crate::fuzzing::Target {
+    name: "journal_sector",
+    run: |data| {
+        let keys = SegmentKeys::of(&[7; 16], 3);
+        let mut bytes = data.to_vec();
+        fuzzing::mend(&keys, &mut bytes, 40);
+        let Found::Whole(place) = classify(&keys, 40, &bytes) else { return false };
+        assert!(place.index < place.count && bytes.len() == SECTOR);
+        assert_ne!(classify(&keys, 41, &bytes), Found::Whole(place), "it is whole at another place too");
+        if place.index == 0 {
+            let mut out = Vec::new();
+            lay_out(&keys, place.batch, 40, place.count, &payloads(&bytes), &mut out);
+            assert_eq!(out, bytes, "a sector has two encodings");
+        }
+        true
+    },
+    seeds: || {
+        let keys = SegmentKeys::of(&[7; 16], 3);
+        let mut out = Vec::new();
+        lay_out(&keys, 1, 40, 1, b"content", &mut out);
+        let mut untagged = out.clone();
+        untagged[..TAG].fill(0);
+        let mut cut = keys.fill;
+        cut[..100].copy_from_slice(&out[..100]);
+        vec![out, untagged, keys.fill.to_vec(), cut.to_vec()]
+    },
+};
+
+#[cfg(any(test, fuzzing))]
+pub(super) mod fuzzing {
+    use super::*;
+
+    /// Puts tags of zeros right, of sectors from `number` on.
+    pub(in crate::storage::journal) fn mend(keys: &SegmentKeys, image: &mut [u8], number: u64) {
+        let (sectors, _) = image.as_chunks_mut::<SECTOR>();
+        for (sector, number) in sectors.iter_mut().zip(number..) {
+            let (tag, content) = sector.split_at_mut(TAG);
+            if tag == [0; TAG] {
+                tag.copy_from_slice(&keys.tag(content, number));
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -221,6 +221,79 @@ pub(super) fn kind(file: &str) -> Kind {
     }
 }
 
+/// The fuzz targets of a segment's head, of the witness, and of the files' names.
+#[cfg(any(test, fuzzing))]
+pub(super) const FUZZ: [crate::fuzzing::Target; 3] = [
+    crate::fuzzing::Target {
+        name: "journal_head",
+        run: |data| {
+            let mended = fuzzing::mended(data, SECOND_COPY * SECTOR);
+            [data, &mended].into_iter().fold(false, |any, bytes| {
+                let Ok(head) = SegmentHead::decode(bytes) else { return any };
+                let encoded = head.encode(&SegmentKeys::of(&head.store, head.number));
+                assert_eq!(encoded.len(), HEAD_BYTES);
+                assert_eq!(SegmentHead::decode(&encoded), Ok(head));
+                true
+            })
+        },
+        seeds: || {
+            let previous = Some(End { segment: 6, sector: 99, batch: 40 });
+            let head = SegmentHead { store: [2; 16], number: 7, sectors: 128, first_batch: 41, base: 5, previous };
+            let heads = [head, SegmentHead { previous: None, ..head }];
+            heads.map(|head| head.encode(&SegmentKeys::of(&head.store, head.number))[..9 * SECTOR].to_vec()).into()
+        },
+    },
+    crate::fuzzing::Target {
+        name: "journal_witness",
+        run: |data| {
+            let mended = fuzzing::mended(data, WITNESS_SLOT);
+            [data, &mended].into_iter().fold(false, |any, bytes| {
+                let Ok(witness) = Witness::decode(bytes) else { return any };
+                assert_eq!(Witness::decode(&witness.encode()), Ok(witness));
+                true
+            })
+        },
+        seeds: || {
+            let slot = |segment| Witness { store: [1; 16], segment }.encode();
+            vec![[slot(4), slot(5)].concat(), slot(4)]
+        },
+    },
+    crate::fuzzing::Target {
+        name: "journal_names",
+        run: |data| {
+            let Ok(file) = std::str::from_utf8(data) else { return false };
+            match kind(file) {
+                Kind::Segment(number) => assert_eq!(name(number), file, "a segment has two names"),
+                Kind::Unfinished | Kind::Own => {}
+                Kind::Foreign => return false,
+            }
+            true
+        },
+        seeds: || {
+            let names = [name(12), unfinished_name(12), LOCK.into(), WITNESS.into(), "segment-1.log".into()];
+            names.map(String::into_bytes).into()
+        },
+    },
+];
+
+#[cfg(any(test, fuzzing))]
+mod fuzzing {
+    use super::*;
+
+    /// With the checksums of both copies, of which the other begins at `second`, put right.
+    pub(super) fn mended(data: &[u8], second: usize) -> Vec<u8> {
+        let mut bytes = data.to_vec();
+        for start in [0, second] {
+            let Some(sector) = bytes.get_mut(start..).and_then(<[u8]>::first_chunk_mut::<SECTOR>) else { continue };
+            let prefix = check(&sector[..16]);
+            sector[16..32].copy_from_slice(&prefix);
+            let whole = check(&sector[..SECTOR - 16]);
+            sector[SECTOR - 16..].copy_from_slice(&whole);
+        }
+        bytes
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

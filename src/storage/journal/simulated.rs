@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::{JournalConfig, log::Log};
-pub(crate) use crate::storage::directory::simulated::{Image, Simulated};
+pub(crate) use crate::storage::directory::simulated::{Image, Random, Simulated};
 pub(super) use crate::storage::directory::{
     enumerate::{Crash, Medium},
-    simulated::{Fail, Model, Random, apply},
+    simulated::{Fail, Model, apply},
 };
 use crate::storage::{
     Batch, CommitError, OpenError, RecordName, Scan, Table,

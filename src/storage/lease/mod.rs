@@ -281,3 +281,7 @@ fn system_random() -> Option<u16> {
     getrandom::fill(&mut bits).ok()?;
     Some(u16::from_be_bytes(bits))
 }
+
+/// The room's fuzz targets.
+#[cfg(any(test, fuzzing))]
+pub(super) const FUZZ: [crate::fuzzing::Target; 2] = record::FUZZ;

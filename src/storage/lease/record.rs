@@ -126,6 +126,53 @@ fn u64(body: &[u8]) -> Result<(u64, &[u8]), &'static str> {
     Ok((u64::from_be_bytes(*bytes), rest))
 }
 
+/// The fuzz targets of a stream's record, and of the record of what was removed.
+#[cfg(any(test, fuzzing))]
+pub(super) const FUZZ: [crate::fuzzing::Target; 2] = [
+    crate::fuzzing::Target {
+        name: "lease",
+        run: |data| {
+            let key = data.get(..StreamKey::LEN).unwrap_or(&[]);
+            crate::storage::seal::fuzz(
+                KIND,
+                true,
+                data,
+                |record| {
+                    let (stream, lease) = decode(key, record).ok()?;
+                    assert_eq!(stream, key);
+                    assert!(
+                        decode(&[&[!key[0]], &key[1..]].concat(), record).is_err(),
+                        "it was taken under another key"
+                    );
+                    Some((stream, lease))
+                },
+                |(stream, lease)| encode(stream, lease),
+            )
+        },
+        seeds: || {
+            let lease = |known: &[u64], mail| {
+                let known = known.iter().copied().map(Incarnation).collect();
+                let known = Known::from_list(known).unwrap_or_default();
+                encode(&[7; StreamKey::LEN], &Lease { incarnation: Incarnation(50), through: 64, mail, known }).to_vec()
+            };
+            vec![lease(&[], false), lease(&[90, 80, 3, 2, 1], true)]
+        },
+    },
+    crate::fuzzing::Target {
+        name: "removed",
+        run: |data| {
+            crate::storage::seal::fuzz(REMOVED_KIND, true, data, |record| decode_removed(record).ok(), encode_removed)
+        },
+        seeds: || {
+            let removed = |known: &[u64]| {
+                let known = known.iter().copied().map(Incarnation).collect();
+                encode_removed(&Known::from_list(known).unwrap_or_default()).to_vec()
+            };
+            vec![removed(&[]), removed(&[90, 80, 3, 2, 1])]
+        },
+    },
+];
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -7,6 +7,7 @@ mod checks;
 mod cleared;
 mod counted;
 mod custody;
+mod damage;
 mod failure;
 mod fairness;
 mod images;
