@@ -13,7 +13,7 @@ pub mod storage;
 mod task;
 
 #[cfg(not(target_family = "wasm"))]
-pub use storage::{Journal, JournalConfig};
+pub use storage::{Journal, JournalConfig, StoreUrl};
 pub use {
     clock::SystemClock,
     identity::{Did, KeySigner},

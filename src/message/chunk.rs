@@ -179,12 +179,12 @@ impl Transaction {
         }
     }
 
-    /// Decodes [`Transaction::encode_self_contained`]. Total: any bytes give a whole transaction or an error. The data is
-    /// a slice of `encoded`, not a copy. No signature is verified.
+    /// Decodes the self-contained encoding of an original, which is what its chunks join to (law L2.8). Total: any bytes
+    /// give a whole transaction or an error. The data is a slice of `encoded`, not a copy. No signature is verified.
     ///
     /// # Errors
     /// [`DecodeError`], with [`DecodeError::Nested`] for a chunk and [`DecodeError::Reference`] for a reference slot.
-    pub(crate) fn decode_self_contained(encoded: Bytes) -> Result<Self, DecodeError> {
+    pub fn decode_self_contained(encoded: Bytes) -> Result<Self, DecodeError> {
         if encoded.len() > MESSAGE_LIMIT {
             return Err(DecodeError::Oversize { length: encoded.len(), limit: MESSAGE_LIMIT });
         }

@@ -1,9 +1,9 @@
-use std::fmt;
+use std::{fmt, ops::Range};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{Class, NetworkId};
+use super::{Class, NetworkId, slice_range};
 use crate::{
     clock::WallMs,
     identity::{Did, Proof},
@@ -87,6 +87,17 @@ pub enum Kind {
         /// The original's encoded length in bytes.
         length: u64,
     },
+}
+
+impl Kind {
+    /// Where a chunk's slice stands in its original's encoding (law L2.8). `None` for a whole transaction, and for a chunk
+    /// whose index, count and length do not fit each other.
+    pub fn slice(&self) -> Option<Range<usize>> {
+        match *self {
+            Kind::Whole => None,
+            Kind::Chunk { index, count, length, .. } => slice_range(index, count, length),
+        }
+    }
 }
 
 /// What an origin signs, except what both sides derive: the network, the origin and the class (law L2.2).

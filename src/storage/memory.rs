@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{Batch, CommitError, Key, OpenError, Scan, ScanError, Store, Table, Write};
+use super::{Batch, CommitError, Key, OpenError, RecordName, Scan, ScanError, Store, Table, Write};
 use crate::BoxFuture;
 
 /// Records in memory, for tests: they are gone with the process, and [`Store::durable`] says so (law L9.6).
@@ -52,6 +52,15 @@ impl Store for Memory {
                 };
             }
             Ok(())
+        })
+    }
+
+    fn discard(&self, name: RecordName) -> BoxFuture<'_, Result<bool, CommitError>> {
+        Box::pin(async move {
+            let mut records = self.lock();
+            let named = |(table, key): &&(Table, Key)| *table == name.table && RecordName::of(*table, key) == name;
+            let found = records.keys().find(named).cloned();
+            Ok(found.is_some_and(|found| records.remove(&found).is_some()))
         })
     }
 

@@ -2,6 +2,8 @@
 
 pub(crate) mod birth;
 pub mod commit;
+#[cfg(all(test, not(target_family = "wasm")))]
+pub(crate) mod crash_tests;
 #[cfg(not(target_family = "wasm"))]
 mod directory;
 pub(crate) mod floor;
@@ -12,6 +14,8 @@ pub mod lease;
 mod memory;
 pub(crate) mod seal;
 mod store;
+#[cfg(not(target_family = "wasm"))]
+mod url;
 
 #[cfg(all(test, not(target_family = "wasm")))]
 pub(crate) use journal::simulated;
@@ -19,6 +23,8 @@ pub(crate) use journal::simulated;
 pub use journal::{Journal, JournalConfig};
 pub use memory::Memory;
 pub use store::{
-    BATCH_MAX, BadRecord, Batch, CommitError, KEY_MAX, Key, OpenError, RecordName, Scan, ScanError, Store, Table,
-    VALUE_MAX, Write,
+    BATCH_MAX, BadRecord, Batch, CommitError, KEY_MAX, Key, NotARecordName, OpenError, RecordName, Scan, ScanError,
+    Store, Table, VALUE_MAX, Write,
 };
+#[cfg(not(target_family = "wasm"))]
+pub use url::{StoreUrl, StoreUrlError};

@@ -1,6 +1,6 @@
 //! The door between group commit and an engine.
 
-use std::{fmt, path::PathBuf};
+use std::{fmt, path::PathBuf, str::FromStr};
 
 use bytes::Bytes;
 
@@ -37,6 +37,19 @@ impl Table {
         self as u8
     }
 
+    /// What an operator calls the table: the first word of its records' names.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Table::Sender => "sender",
+            Table::Receiver => "receiver",
+            Table::Clock => "clock",
+            Table::Custody => "custody",
+            Table::Nonce => "nonce",
+            Table::Approval => "approval",
+            Table::Operation => "operation",
+        }
+    }
+
     /// The table of a tag, or `None` for a tag that no table has.
     pub const fn from_tag(tag: u8) -> Option<Table> {
         match tag {
@@ -63,7 +76,7 @@ pub const VALUE_MAX: usize = 8 * 1024;
 
 /// What an operator calls a record: its table and a hash of its key, 33 bytes. Two records never share one.
 ///
-/// Displays as `receiver-<64 hex digits>`.
+/// Displays as `receiver-<64 hex digits>`, and parses from exactly that.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RecordName {
     /// The table that the record is in.
@@ -79,17 +92,32 @@ impl RecordName {
     }
 }
 
+/// Why a text is no record's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a record's name is its table, a hyphen and 64 lower-case hex digits, as an inspection shows it")]
+pub struct NotARecordName;
+
+impl FromStr for RecordName {
+    type Err = NotARecordName;
+
+    fn from_str(text: &str) -> Result<Self, NotARecordName> {
+        let (table, digits) = text.split_once('-').ok_or(NotARecordName)?;
+        let table = Table::ALL.into_iter().find(|known| known.name() == table).ok_or(NotARecordName)?;
+        if digits.len() != 64 || !digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')) {
+            return Err(NotARecordName);
+        }
+        let mut hash = [0; 32];
+        for (byte, pair) in hash.iter_mut().zip(digits.as_bytes().chunks(2)) {
+            let pair = std::str::from_utf8(pair).map_err(|_| NotARecordName)?;
+            *byte = u8::from_str_radix(pair, 16).map_err(|_| NotARecordName)?;
+        }
+        Ok(Self { table, hash })
+    }
+}
+
 impl fmt::Display for RecordName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.table {
-            Table::Sender => "sender-",
-            Table::Receiver => "receiver-",
-            Table::Clock => "clock-",
-            Table::Custody => "custody-",
-            Table::Nonce => "nonce-",
-            Table::Approval => "approval-",
-            Table::Operation => "operation-",
-        })?;
+        write!(f, "{}-", self.table.name())?;
         self.hash.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
@@ -179,6 +207,14 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// file; until then, and until [`Store::reopen`], every call fails.
     fn commit(&self, batch: Batch) -> BoxFuture<'_, Result<(), CommitError>>;
 
+    /// Removes the record of `name` durably, readable or not, and nothing else; whether there was one. It is an
+    /// operator's last resort (law L11.5): what the record protected against is open again unless something else stands
+    /// in its place. Group commit never calls it.
+    ///
+    /// # Errors
+    /// [`CommitError`], as of [`Store::commit`]: the record is there or gone.
+    fn discard(&self, name: RecordName) -> BoxFuture<'_, Result<bool, CommitError>>;
+
     /// Tries to make a store whose commits fail usable again (law L9.4), by reading back what is durable into a
     /// fresh, flushed file. The records are those of the last commit that succeeded.
     ///
@@ -237,7 +273,7 @@ pub enum OpenError {
         budget: u64,
     },
     /// The system refused a file operation: permissions, a read-only or full disk, a broken device.
-    #[error("cannot {action} {}: {source}", path.display())]
+    #[error("cannot {action} {}: {source}; {}", path.display(), cure(source))]
     Io {
         /// What was attempted.
         action: &'static str,
@@ -246,6 +282,18 @@ pub enum OpenError {
         /// The system's answer.
         source: std::io::Error,
     },
+}
+
+/// What an operator can do about a file operation that the system refused.
+fn cure(refused: &std::io::Error) -> &'static str {
+    use std::io::ErrorKind;
+    match refused.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "free space on its disk, then open it again",
+        ErrorKind::ReadOnlyFilesystem => "repair its file system and mount it writable, then open it again",
+        ErrorKind::PermissionDenied => "let this user write there, then open it again",
+        ErrorKind::NotFound | ErrorKind::NotADirectory => "give a path where a directory can be made",
+        _ => "repair the disk, or what the system names, then open it again",
+    }
 }
 
 /// Why a table could not be listed.
@@ -289,4 +337,22 @@ pub enum CommitError {
         /// The bound, in bytes.
         bound: usize,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_records_name_is_read_back_from_what_it_displays_as_and_from_nothing_else() {
+        for table in Table::ALL {
+            let name = RecordName::of(table, b"key");
+            let text = name.to_string();
+            assert_eq!(text.parse(), Ok(name));
+            for other in [text.to_uppercase(), text[1..].to_owned(), text[..text.len() - 1].to_owned(), text + "0"] {
+                assert_eq!(other.parse::<RecordName>(), Err(NotARecordName), "{other}");
+            }
+        }
+        assert_eq!(format!("sender-{}", "+f".repeat(32)).parse::<RecordName>(), Err(NotARecordName));
+    }
 }

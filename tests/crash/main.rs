@@ -1,5 +1,5 @@
-//! A node killed with SIGKILL at random moments, fifty times, on one journal: nothing is admitted twice, no sequence
-//! is handed out twice, and what was released is recognised in every later life.
+//! A node killed with SIGKILL at random moments, fifty times, on one store of each engine: nothing is admitted twice, no
+//! sequence is handed out twice, and what was released is recognised in every later life.
 //!
 //! The test is its own child: with `ADMIT_ONE_CRASH_STORE` set it runs a node on that store until it is killed, and
 //! says on standard output what its callers were told.
@@ -13,13 +13,14 @@ use std::{
 };
 
 use admit_one::{
+    StoreUrl,
     clock::{Clock as _, SystemClock, WallMs},
     identity::{Did, KeySigner},
     layer::boundary::{Admission, AdmissionConfig, Carrier, Request},
     link::LinkId,
     message::{Class, DEFAULT_TTL_MS, Incarnation, NetworkId, StreamKey, TransactionDigest},
     storage::{
-        Journal, JournalConfig,
+        Journal, JournalConfig, OpenError, Store,
         commit::{CommitConfig, GroupCommit},
         lease::{LeaseConfig, Leases},
     },
@@ -34,19 +35,22 @@ const IN_FLIGHT: usize = 64;
 const AGAIN: u64 = 48;
 const STORE: &str = "ADMIT_ONE_CRASH_STORE";
 const PLAN: &str = "ADMIT_ONE_CRASH_PLAN";
+const ENGINE: &str = "ADMIT_ONE_CRASH_ENGINE";
 
 fn main() {
-    if let (Ok(store), Ok(plan)) = (std::env::var(STORE), std::env::var(PLAN)) {
+    if let (Ok(store), Ok(plan), Ok(engine)) = (std::env::var(STORE), std::env::var(PLAN), std::env::var(ENGINE)) {
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-        runtime.block_on(node(Path::new(&store), &serde_json::from_str(&plan).expect("a plan")));
+        runtime.block_on(node(&engine, Path::new(&store), &serde_json::from_str(&plan).expect("a plan")));
         return;
     }
     // Built without the standard harness, so its filter is honoured here.
     let name = "a_node_killed_fifty_times_admits_once_and_never_reuses_a_sequence";
     let asked = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect::<Vec<_>>();
     if asked.is_empty() || asked.iter().any(|filter| name.contains(filter.as_str())) {
-        killed_fifty_times();
-        println!("test {name} ... ok");
+        for engine in StoreUrl::engines() {
+            killed_fifty_times(engine);
+            println!("test {name} ({engine}) ... ok");
+        }
     }
 }
 
@@ -68,7 +72,7 @@ struct Seen {
     killed_while_opening: usize,
 }
 
-fn killed_fifty_times() {
+fn killed_fifty_times(engine: &str) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let store = directory.path().join("store");
     let mut random = StdRng::seed_from_u64(50);
@@ -82,6 +86,7 @@ fn killed_fifty_times() {
     let mut seen = Seen::default();
     for life in 0..KILLS {
         let mut child = Command::new(std::env::current_exe().expect("this test's path"))
+            .env(ENGINE, engine)
             .env(STORE, &store)
             .env(PLAN, serde_json::to_string(&plan).expect("plain data"))
             .stdout(Stdio::piped())
@@ -120,7 +125,7 @@ fn killed_fifty_times() {
     assert!(seen.refused.get("stale").is_some_and(|count| *count > 100), "{:?}", seen.refused);
     assert!(seen.refused.keys().all(|kind| kind == "replay" || kind == "stale"), "{:?}", seen.refused);
     println!(
-        "{KILLS} kills, {} while it opened: {} admitted, {} sequences reserved, refused {:?}",
+        "{engine}: {KILLS} kills, {} while it opened: {} admitted, {} sequences reserved, refused {:?}",
         seen.killed_while_opening,
         seen.admitted.len(),
         seen.reserved.len(),
@@ -151,13 +156,10 @@ fn take(line: &str, seen: &mut Seen, plan: &mut Plan) -> bool {
 }
 
 /// One life: presents the tail of what it had admitted again, then goes on, and reserves sequences beside it.
-async fn node(store: &Path, plan: &Plan) {
+async fn node(engine: &str, store: &Path, plan: &Plan) {
     let clock = Arc::new(SystemClock::new());
-    // Short segments and early compaction, so that kills hit both.
-    let config =
-        JournalConfig { segment_bytes: 256 * 1024, compact_floor_bytes: 1024 * 1024, ..JournalConfig::default() };
-    let journal = Journal::open(store, config).expect("the store opens after any kill");
-    let commit = GroupCommit::open(Arc::new(journal), CommitConfig::default()).await.expect("group commit opens");
+    let store = open(engine, store).await.expect("the store opens after any kill");
+    let commit = GroupCommit::open(store, CommitConfig::default()).await.expect("group commit opens");
     let leases = Leases::open(&commit, clock.clone(), LeaseConfig::default()).expect("leases open");
     let config = AdmissionConfig { sigma: 100, ..AdmissionConfig::default() };
     let admission = Admission::open(&commit, clock.clone(), config).await.expect("admission opens");
@@ -204,6 +206,18 @@ async fn node(store: &Path, plan: &Plan) {
         while open.len() >= IN_FLIGHT {
             say(&open.next().await.expect("some are open"));
         }
+    }
+}
+
+async fn open(engine: &str, path: &Path) -> Result<Arc<dyn Store>, OpenError> {
+    match engine {
+        // Short segments and early compaction, so that kills hit both.
+        "journal" => {
+            let short =
+                JournalConfig { segment_bytes: 256 << 10, compact_floor_bytes: 1 << 20, ..JournalConfig::default() };
+            Ok(Arc::new(Journal::open(path, short)?))
+        }
+        _ => format!("{engine}:{}", path.display()).parse::<StoreUrl>().expect("an engine of this build").open().await,
     }
 }
 

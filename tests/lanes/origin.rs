@@ -20,7 +20,7 @@ use admit_one::{
         Class, ClassifyError, CutError, DEFAULT_TTL_MS, FRAME_LIMIT, MESSAGE_LIMIT, NetworkId, Payload, StreamKey,
     },
     storage::{
-        Batch, CommitError, Memory, OpenError, Scan, ScanError, Store, Table,
+        Batch, CommitError, Memory, OpenError, RecordName, Scan, ScanError, Store, Table,
         commit::{CommitConfig, GroupCommit},
         lease::{LeaseConfig, LeaseRefused, Leases},
     },
@@ -60,6 +60,10 @@ impl Store for Gated {
             }
             self.memory.commit(batch).await
         })
+    }
+
+    fn discard(&self, name: RecordName) -> BoxFuture<'_, Result<bool, CommitError>> {
+        self.memory.discard(name)
     }
 
     fn reopen(&self) -> BoxFuture<'_, Result<(), OpenError>> {

@@ -10,7 +10,7 @@ use std::{
 
 use admit_one::{
     BoxFuture,
-    storage::{Batch, CommitError, Key, OpenError, Scan, ScanError, Store, Table},
+    storage::{Batch, CommitError, Key, OpenError, RecordName, Scan, ScanError, Store, Table},
 };
 use bytes::Bytes;
 use tokio::sync::watch;
@@ -76,6 +76,13 @@ impl Store for MockEngine {
             }
             Ok(())
         })
+    }
+
+    fn discard(&self, name: RecordName) -> BoxFuture<'_, Result<bool, CommitError>> {
+        let mut records = self.records();
+        let held = records.len();
+        records.retain(|(table, key), _| RecordName::of(*table, key) != name);
+        Box::pin(std::future::ready(Ok(records.len() < held)))
     }
 
     fn reopen(&self) -> BoxFuture<'_, Result<(), OpenError>> {

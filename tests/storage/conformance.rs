@@ -28,7 +28,8 @@ macro_rules! suite {
             many_records_and_many_batches_survive,
             l9_4_reopening_in_place_keeps_every_record,
             l9_3_a_commit_whose_caller_is_gone_breaks_nothing,
-            l9_6_durability_is_told_truly
+            l9_6_durability_is_told_truly,
+            l11_5_a_record_is_discarded_by_its_name_alone
         );
     };
     ($engine:ty: $($name:ident),*) => {
@@ -238,4 +239,25 @@ pub async fn l9_6_durability_is_told_truly<E: Engine>() {
     // What an operator would be told is bad has one name in every engine.
     let name = RecordName::of(Table::Clock, b"birth").to_string();
     assert!(name.starts_with("clock-") && name.len() == 70, "{name}");
+}
+
+pub async fn l11_5_a_record_is_discarded_by_its_name_alone<E: Engine>() {
+    let mut engine = E::new();
+    let store = engine.open().await;
+    commit(&store, vec![put(Table::Sender, "a", "1"), put(Table::Receiver, "a", "2"), put(Table::Sender, "b", "3")])
+        .await;
+    let name: RecordName = RecordName::of(Table::Sender, b"a").to_string().parse().expect("what it displays as");
+    assert!(store.discard(name).await.expect("discards"));
+    assert!(!store.discard(name).await.expect("is asked again"));
+    assert!(!store.discard(RecordName::of(Table::Clock, b"a")).await.expect("is asked"));
+    let expected = model([(Table::Receiver, "a", "2"), (Table::Sender, "b", "3")]);
+    assert_eq!(all(&store).await, expected);
+    store.reopen().await.expect("reopens");
+    drop(store);
+    let store = engine.open().await;
+    assert_eq!(all(&store).await, expected);
+    // Its name is free again.
+    commit(&store, vec![put(Table::Sender, "a", "4")]).await;
+    drop(store);
+    assert_eq!(all(&engine.open().await).await.len(), 3);
 }

@@ -9,7 +9,7 @@
 //!
 //! An [`Extractor`] finds them in a request: `HttpExtractor` in headers (feature `http`), [`EnvelopeExtractor`] in the
 //! bytes of a libp2p request, [`AdmittedExtractor`] in a transaction that this node admitted, whose origin is the subject.
-//! It reads, and judges nothing.
+//! It reads, and judges nothing: [`nonce`](crate::layer::nonce) and [`approval`](crate::layer::approval) do.
 //!
 //! Bounds: each credential has an `ENCODED_MAX`; a request carries at most one of each. Where more come, or one that does
 //! not decode, the request is refused, never read in part (law L12.8).
@@ -17,10 +17,12 @@
 mod admitted;
 mod approval;
 mod envelope;
+mod error;
 mod extract;
 #[cfg(feature = "http")]
 pub mod http;
 mod possession;
+mod presented;
 mod refusal;
 mod signed_nonce;
 #[cfg(test)]
@@ -32,8 +34,10 @@ pub use self::{
     admitted::AdmittedExtractor,
     approval::{Approval, SignedApproval},
     envelope::{ENVELOPE_LIMIT, Envelope, EnvelopeExtractor},
+    error::{CallError, CallRefusal},
     extract::{AdmittedOrigin, Credentials, Extractor, Presenter},
     possession::{Possession, PossessionProof},
+    presented::{Permitted, Presented},
     refusal::{CredentialRefusal, Malformation},
     signed_nonce::{Nonce, SignedNonce},
 };

@@ -55,6 +55,9 @@ pub enum CredentialRefusal {
         /// The most that is accepted, in seconds.
         greatest: i64,
     },
+    /// The call has no deadline, and an approval is kept by it (law L12.4).
+    #[error("the call has no deadline: state one, by which its approval is kept")]
+    DeadlineMissing,
     /// The call's deadline has passed (law L12.4).
     #[error("the call's deadline {deadline} has passed: ask anew, under another request id")]
     DeadlinePassed {
@@ -113,6 +116,7 @@ impl CredentialRefusal {
             CredentialRefusal::Expired { .. } => "expired",
             CredentialRefusal::NotYetValid { .. } => "not_yet_valid",
             CredentialRefusal::LifetimeTooLong { .. } => "lifetime_too_long",
+            CredentialRefusal::DeadlineMissing => "deadline_missing",
             CredentialRefusal::DeadlinePassed { .. } => "deadline_passed",
             CredentialRefusal::Untrusted { .. } => "untrusted",
             CredentialRefusal::BindingMismatch { .. } => "request_binding_mismatch",

@@ -184,6 +184,27 @@ fn an_envelope_shows_what_it_carries_and_its_arguments_are_hashed_as_they_came()
     assert!(EnvelopeExtractor::default().limit(bytes.len()).extract(&bytes).is_ok());
 }
 
+/// Ed25519 signs deterministically, so that these bytes never change unless the format does.
+#[test]
+fn credentials_are_written_and_signed_as_they_always_were() {
+    let (issuer, subject, approver) = (signer(1), signer(2), signer(4));
+    let call = call(4);
+    let nonce = Nonce { id: [5; 32], ..Nonce::new(issuer.key(), &call, subject.key(), subject.key(), 1_000, 1_060) };
+    let nonce = nonce.sign(&issuer);
+    let possession =
+        Possession { nonce: [6; 32], ..Possession::new(&call, &subject.key(), Some(nonce.digest()), 1_000, 1_060) };
+    let proof = possession.sign(&subject);
+    let approval = Approval::new(approver.key(), &call, subject.key(), 1_000, 1_060).unwrap().sign(&approver);
+    let envelope = Envelope::new(call.clone(), Bytes::from_static(b"arguments"));
+    let envelope = envelope.proof(proof.clone()).nonce(nonce.clone()).approval(approval.clone());
+    let name = |bytes: Vec<u8>| hex::encode(blake3::hash(&bytes).as_bytes())[..16].to_owned();
+    let written = [call.encode(), nonce.encode(), proof.encode(), approval.encode(), envelope.encode()];
+    let names = written.map(|bytes| name(bytes.unwrap()));
+    // The proof has the nonce's digest in it.
+    let expected = ["6d437795cbb077fc", "6860f79339084375", "b86dad24ac509ed4", "e7a20b3d233ca88e", "f7719cfdbb2a143d"];
+    assert_eq!(names, expected);
+}
+
 proptest! {
     /// Whatever is done to a credential's bytes, reading them ends, and what is read is written as it was read.
     #[test]

@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 
 use crate::{
     BoxFuture,
-    storage::{BadRecord, Batch, CommitError, Key, OpenError, Scan, ScanError, Store, Table},
+    storage::{BadRecord, Batch, CommitError, Key, OpenError, RecordName, Scan, ScanError, Store, Table},
 };
 
 /// What a chosen commit does instead of succeeding.
@@ -226,6 +226,15 @@ impl Store for FaultStore {
             }
             self.lock().apply(batch)
         })
+    }
+
+    fn discard(&self, name: RecordName) -> BoxFuture<'_, Result<bool, CommitError>> {
+        let mut state = self.lock();
+        let held = state.records.len() + state.bad.len();
+        state.records.retain(|(table, key), _| RecordName::of(*table, key) != name);
+        state.bad.retain(|(_, bad)| bad.name != name);
+        let found = state.records.len() + state.bad.len() < held;
+        Box::pin(std::future::ready(Ok(found)))
     }
 
     fn reopen(&self) -> BoxFuture<'_, Result<(), OpenError>> {

@@ -8,6 +8,8 @@ use std::{
 };
 
 #[cfg(test)]
+pub(crate) mod enumerate;
+#[cfg(test)]
 pub(crate) mod simulated;
 
 /// The files of one directory. Tests put a recording or failing one in the place of the disk.

@@ -1,5 +1,5 @@
-//! A directory in memory that records what is done to it, fails when told to, and says what a crash could leave.
-//! A mock, for the faults' sake: everything that decides is the real code.
+//! A directory in memory that records what is done to it and fails when told to. What a crash may leave of it says
+//! [`Medium`]. A mock, for the faults' sake: everything that decides is the real code.
 
 use std::{
     collections::BTreeMap,
@@ -10,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 
-use super::Directory;
+use super::{Directory, enumerate::Medium};
 use crate::storage::{Batch, Table, Write};
 
 /// What a medium writes whole or not at all, in bytes.
@@ -20,13 +20,17 @@ pub(in crate::storage) const SECTOR: usize = 512;
 pub(crate) type Image = BTreeMap<String, Vec<u8>>;
 
 /// Records by table and key: what a store should hold.
-pub(in crate::storage) type Model = BTreeMap<(Table, Vec<u8>), Vec<u8>>;
+pub(crate) type Model = BTreeMap<(Table, Vec<u8>), Vec<u8>>;
 
 /// One thing done to the directory.
 #[derive(Debug, Clone)]
 pub(crate) enum Operation {
     Create {
         name: String,
+        inode: usize,
+    },
+    /// Cut to nothing.
+    Truncate {
         inode: usize,
     },
     Write {
@@ -44,17 +48,22 @@ pub(crate) enum Operation {
     Rename {
         from: String,
         to: String,
+        inode: usize,
     },
     Remove {
         name: String,
     },
     FlushNames,
+    /// As with a file's: no later flush says.
+    FailedFlushNames,
 }
 
 #[derive(Debug, Default)]
 struct World {
     names: BTreeMap<String, usize>,
-    inodes: Vec<Vec<u8>>,
+    inodes: BTreeMap<usize, Vec<u8>>,
+    /// Numbers below were given.
+    next: usize,
     operations: Vec<Operation>,
     /// Counts what could fail: everything but reading.
     attempts: usize,
@@ -87,8 +96,14 @@ pub(crate) struct Simulated {
 impl Simulated {
     /// A directory that durably holds `image`, and what was done to it since: nothing.
     pub(crate) fn holding(image: &Image) -> Self {
-        let names = image.keys().cloned().zip(0..).collect();
-        let world = World { names, inodes: image.values().cloned().collect(), ..World::default() };
+        Self::running(&Medium::holding(image))
+    }
+
+    /// What another process finds while the machine runs on: what was written, flushed or not.
+    pub(crate) fn running(medium: &Medium) -> Self {
+        let (names, inodes) = medium.now();
+        let next = inodes.last_key_value().map_or(0, |(inode, _)| inode + 1);
+        let world = World { names, inodes, next, ..World::default() };
         Self { world: Arc::new(Mutex::new(world)) }
     }
 
@@ -115,7 +130,7 @@ impl Simulated {
     /// What the files hold as long as the machine runs.
     pub(crate) fn image(&self) -> Image {
         let world = self.world();
-        world.names.iter().map(|(name, inode)| (name.clone(), world.inodes[*inode].clone())).collect()
+        world.names.iter().map(|(name, inode)| (name.clone(), world.inodes[inode].clone())).collect()
     }
 }
 
@@ -123,7 +138,7 @@ impl Simulated {
     /// How many bytes the files take.
     pub(in crate::storage) fn bytes(&self) -> usize {
         let world = self.world();
-        world.names.values().map(|inode| world.inodes[*inode].len()).sum()
+        world.names.values().map(|inode| world.inodes[inode].len()).sum()
     }
 }
 
@@ -148,8 +163,9 @@ impl World {
     }
 
     fn insert(&mut self, name: &str) -> usize {
-        let inode = self.inodes.len();
-        self.inodes.push(Vec::new());
+        let inode = self.next;
+        self.next += 1;
+        self.inodes.insert(inode, Vec::new());
         self.names.insert(name.to_owned(), inode);
         self.operations.push(Operation::Create { name: name.to_owned(), inode });
         inode
@@ -161,6 +177,9 @@ fn missing() -> io::Error {
 }
 
 fn write(content: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
+    if bytes.is_empty() {
+        return;
+    }
     content.resize(content.len().max(offset + bytes.len()), 0);
     content[offset..offset + bytes.len()].copy_from_slice(bytes);
 }
@@ -186,14 +205,17 @@ impl Directory for Simulated {
 
     fn read(&mut self, name: &str, limit: usize) -> io::Result<Vec<u8>> {
         let world = self.world();
-        let content = &world.inodes[*world.names.get(name).ok_or_else(missing)?];
+        let content = &world.inodes[world.names.get(name).ok_or_else(missing)?];
         Ok(content[..limit.min(content.len())].to_vec())
     }
 
     fn create(&mut self, name: &str) -> io::Result<usize> {
         let mut world = self.world();
         world.attempt(false)?;
-        Ok(world.insert(name))
+        let Some(inode) = world.names.get(name).copied() else { return Ok(world.insert(name)) };
+        world.inodes.insert(inode, Vec::new());
+        world.operations.push(Operation::Truncate { inode });
+        Ok(inode)
     }
 
     fn open(&mut self, name: &str) -> io::Result<usize> {
@@ -211,7 +233,7 @@ impl Directory for Simulated {
             world.attempt(false).and_then(|()| if full { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) });
         // A write that fails may have begun.
         let bytes = if result.is_ok() { bytes } else { &bytes[..bytes.len() / 2] };
-        write(&mut world.inodes[*file], offset, bytes);
+        write(world.inodes.get_mut(file).expect("it was opened"), offset, bytes);
         world.operations.push(Operation::Write { inode: *file, offset, bytes: Bytes::copy_from_slice(bytes) });
         result
     }
@@ -233,7 +255,7 @@ impl Directory for Simulated {
         world.attempt(false)?;
         let inode = world.names.remove(from).ok_or_else(missing)?;
         world.names.insert(to.to_owned(), inode);
-        world.operations.push(Operation::Rename { from: from.to_owned(), to: to.to_owned() });
+        world.operations.push(Operation::Rename { from: from.to_owned(), to: to.to_owned(), inode });
         Ok(())
     }
 
@@ -247,129 +269,12 @@ impl Directory for Simulated {
 
     fn sync_dir(&mut self) -> io::Result<()> {
         let mut world = self.world();
-        world.attempt(false)?;
-        world.operations.push(Operation::FlushNames);
-        Ok(())
-    }
-}
-
-/// What becomes of what was not flushed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Crash {
-    Lost,
-    Whole,
-    /// Content is lost, changes of names are not.
-    NamesOnly,
-    ContentOnly,
-    /// Each sector and each change of a name by itself, by a coin of this seed.
-    Torn(u64),
-}
-
-impl Crash {
-    pub(in crate::storage) const ALL: [Crash; 8] = [
-        Crash::Lost,
-        Crash::Whole,
-        Crash::NamesOnly,
-        Crash::ContentOnly,
-        Crash::Torn(1),
-        Crash::Torn(2),
-        Crash::Torn(3),
-        Crash::Torn(4),
-    ];
-}
-
-/// The medium below the directory: what is durable, and what is not yet.
-#[derive(Debug, Default)]
-pub(crate) struct Medium {
-    names: BTreeMap<String, usize>,
-    pending_names: Vec<Operation>,
-    inodes: BTreeMap<usize, Inode>,
-}
-
-#[derive(Debug, Default, Clone)]
-struct Inode {
-    content: Vec<u8>,
-    pending: Vec<(usize, Bytes)>,
-    /// Pending when a flush failed: nobody knows, ever.
-    unknown: Vec<(usize, Bytes)>,
-}
-
-impl Medium {
-    pub(crate) fn holding(image: &Image) -> Self {
-        let names = image.keys().cloned().zip(0..).collect();
-        let inodes = image.values().map(|content| Inode { content: content.clone(), ..Inode::default() });
-        Self { names, inodes: (0..).zip(inodes).collect(), ..Self::default() }
-    }
-
-    pub(crate) fn apply(&mut self, operation: &Operation) {
-        match operation {
-            Operation::Write { inode, offset, bytes } => {
-                self.inodes.entry(*inode).or_default().pending.push((*offset, bytes.clone()));
-            }
-            Operation::Flush { inode } => {
-                let inode = self.inodes.entry(*inode).or_default();
-                inode.pending.drain(..).for_each(|(offset, bytes)| write(&mut inode.content, offset, &bytes));
-            }
-            Operation::FailedFlush { inode } => {
-                let inode = self.inodes.entry(*inode).or_default();
-                inode.unknown.append(&mut inode.pending);
-            }
-            Operation::FlushNames => {
-                for change in std::mem::take(&mut self.pending_names) {
-                    rename(&mut self.names, &change);
-                }
-            }
-            Operation::Create { .. } | Operation::Rename { .. } | Operation::Remove { .. } => {
-                self.pending_names.push(operation.clone());
-            }
-        }
-    }
-
-    /// What is there after a crash now.
-    pub(crate) fn crash(&self, crash: Crash) -> Image {
-        let mut random = Random(match crash {
-            Crash::Torn(seed) => seed,
-            _ => 0,
+        let result = world.attempt(false);
+        world.operations.push(match result {
+            Ok(()) => Operation::FlushNames,
+            Err(_) => Operation::FailedFlushNames,
         });
-        let names_survive = matches!(crash, Crash::Whole | Crash::NamesOnly);
-        let content_survives = matches!(crash, Crash::Whole | Crash::ContentOnly);
-        let torn = matches!(crash, Crash::Torn(_));
-        let mut names = self.names.clone();
-        for change in &self.pending_names {
-            if names_survive || torn && random.coin() {
-                rename(&mut names, change);
-            }
-        }
-        let inode = |inode: &Inode, random: &mut Random| {
-            let mut content = inode.content.clone();
-            for (offset, bytes) in inode.unknown.iter().chain(&inode.pending) {
-                for (index, sector) in bytes.chunks(SECTOR).enumerate() {
-                    if content_survives || torn && random.coin() {
-                        write(&mut content, offset + index * SECTOR, sector);
-                    }
-                }
-            }
-            content
-        };
-        let empty = Inode::default();
-        let found = names.into_iter().map(|(name, number)| {
-            let found = self.inodes.get(&number).unwrap_or(&empty);
-            (name, inode(found, &mut random))
-        });
-        found.collect()
-    }
-}
-
-fn rename(names: &mut BTreeMap<String, usize>, change: &Operation) {
-    match change {
-        Operation::Create { name, inode } => drop(names.insert(name.clone(), *inode)),
-        Operation::Remove { name } => drop(names.remove(name)),
-        Operation::Rename { from, to } => {
-            if let Some(inode) = names.remove(from) {
-                names.insert(to.clone(), inode);
-            }
-        }
-        Operation::Write { .. } | Operation::Flush { .. } | Operation::FailedFlush { .. } | Operation::FlushNames => {}
+        result
     }
 }
 
@@ -389,7 +294,7 @@ impl Random {
         (self.next() % bound as u64) as usize
     }
 
-    fn coin(&mut self) -> bool {
+    pub(in crate::storage) fn coin(&mut self) -> bool {
         self.next().is_multiple_of(2)
     }
 

@@ -284,3 +284,27 @@ fn l11_1_the_greatest_batch_number_is_damage_and_no_overflow() {
     image[17 * SECTOR - 1] ^= 1;
     assert!(recovery::walk(&head, &keys, &image, None).is_err());
 }
+
+#[test]
+fn l11_5_an_unreadable_record_is_discarded_by_its_name_and_nothing_else_changes() {
+    for seed in 0..8 {
+        let (image, mut model) = journal(seed);
+        let (places, _) = places(&image);
+        let live = |name: &RecordName| model.keys().any(|(table, key)| RecordName::of(*table, key) == *name);
+        let (name, (file, ranges)) = places.iter().find(|(name, _)| live(name)).expect("something lives");
+        let mut damaged = image.clone();
+        damaged.get_mut(file).expect("it is there")[ranges[0].start] ^= 1;
+        let files = Simulated::holding(&damaged);
+        let mut log = simulated::open(&files).expect("one record is damaged");
+        assert_eq!(held(&log).1, [*name]);
+        assert!(log.discard(*name).expect("no fault"));
+        assert!(!log.discard(*name).expect("no fault"));
+        model.retain(|(table, key), _| RecordName::of(*table, key) != *name);
+        while log.has_work() {
+            log.work();
+        }
+        drop(log);
+        let log = simulated::open(&Simulated::holding(&files.image())).expect("opens");
+        assert_eq!(held(&log), (model, Vec::new()), "seed {seed}");
+    }
+}

@@ -25,6 +25,8 @@ pub(super) enum Content {
     Put { key: Key, value: Bytes },
     /// That it is gone.
     Removal { key: Key },
+    /// That it is gone, whatever its key was: an operator discarded it by its name.
+    Discarded,
     /// That it was found unreadable, why, and the bytes that were in its place.
     Unreadable { reason: String, remains: Bytes },
 }
@@ -41,6 +43,7 @@ impl Content {
             Content::Put { key, value } => (1, key, value),
             Content::Removal { key } => (2, key, &[]),
             Content::Unreadable { reason, remains } => (3, reason.as_bytes(), remains),
+            Content::Discarded => (4, &[], &[]),
         }
     }
 
@@ -231,6 +234,7 @@ fn decode_record(
             reason: String::from_utf8_lossy(first).into_owned(),
             remains: Bytes::copy_from_slice(second),
         }),
+        4 => Ok(Content::Discarded),
         _ => Err("its kind is unknown"),
     }
 }

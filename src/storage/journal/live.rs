@@ -39,7 +39,7 @@ pub(super) struct Slice {
 impl Live {
     /// Takes over what a durable batch in `segment` says of a record: the last one wins.
     pub(super) fn apply(&mut self, name: RecordName, content: Content, segment: u64) {
-        let gone = if matches!(content, Content::Removal { .. }) {
+        let gone = if matches!(content, Content::Removal { .. } | Content::Discarded) {
             self.records.remove(&name)
         } else {
             self.held = self.held.saturating_add(wide(content.held_len()));
@@ -50,6 +50,11 @@ impl Live {
             self.held = self.held.saturating_sub(wide(content.held_len()));
             self.encoded = self.encoded.saturating_sub(wide(content.encoded_len()));
         }
+    }
+
+    /// Whether there is a record of that name, readable or not.
+    pub(super) fn contains(&self, name: &RecordName) -> bool {
+        self.records.contains_key(name)
     }
 
     /// Bytes of keys and values.
@@ -102,7 +107,7 @@ impl Live {
                     scan.bad.push(BadRecord { name: *name, reason: reason.clone() });
                 }
                 // Never held: `apply` removes.
-                Content::Removal { .. } => {}
+                Content::Removal { .. } | Content::Discarded => {}
             }
         }
         scan

@@ -144,6 +144,15 @@ impl<F: Directory> Log<F> {
         self.append(slice, writes)
     }
 
+    /// Removes the record of `name` durably, readable or not; whether there was one.
+    pub(super) fn discard(&mut self, name: RecordName) -> Result<bool, CommitError> {
+        self.usable()?;
+        if !self.live.contains(&name) {
+            return Ok(false);
+        }
+        self.append(None, vec![(name, Content::Discarded)]).map(|()| true)
+    }
+
     /// Does a slice of what needs no batch beside it: removes an old segment, or fills some of the spare. Called
     /// after each batch.
     pub(super) fn tidy(&mut self) {

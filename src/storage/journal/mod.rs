@@ -30,8 +30,6 @@
 //! `admit_one_journal_compactions_total`.
 
 #[cfg(test)]
-mod crash_tests;
-#[cfg(test)]
 mod damage_tests;
 #[cfg(test)]
 mod failure_tests;
@@ -57,7 +55,7 @@ use std::{
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use self::writer::Job;
-use super::{Batch, CommitError, OpenError, Scan, ScanError, Store, Table, directory::Disk};
+use super::{Batch, CommitError, OpenError, RecordName, Scan, ScanError, Store, Table, directory::Disk};
 use crate::BoxFuture;
 
 /// How many calls may wait for the writer; more wait for room, in order.
@@ -179,6 +177,13 @@ impl Store for Journal {
     fn commit(&self, batch: Batch) -> BoxFuture<'_, Result<(), CommitError>> {
         Box::pin(async move {
             let result = self.ask(|answer| Job::Commit { batch, answer }).await;
+            result.unwrap_or_else(|| Err(CommitError::Closed { reason: WRITER_GONE.to_owned() }))
+        })
+    }
+
+    fn discard(&self, name: RecordName) -> BoxFuture<'_, Result<bool, CommitError>> {
+        Box::pin(async move {
+            let result = self.ask(|answer| Job::Discard { name, answer }).await;
             result.unwrap_or_else(|| Err(CommitError::Closed { reason: WRITER_GONE.to_owned() }))
         })
     }

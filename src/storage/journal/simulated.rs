@@ -1,16 +1,16 @@
 //! The journal's log on the directory in memory.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard},
-    time::Duration,
-};
+use std::time::Duration;
 
 use super::{JournalConfig, log::Log};
-pub(crate) use crate::storage::directory::simulated::{Crash, Image, Medium, Operation, Simulated};
-pub(super) use crate::storage::directory::simulated::{Fail, Model, Random, apply};
-use crate::{
-    BoxFuture,
-    storage::{Batch, CommitError, OpenError, RecordName, Scan, ScanError, Store, Table},
+pub(crate) use crate::storage::directory::simulated::{Image, Simulated};
+pub(super) use crate::storage::directory::{
+    enumerate::{Crash, Medium},
+    simulated::{Fail, Model, Random, apply},
+};
+use crate::storage::{
+    Batch, CommitError, OpenError, RecordName, Scan, Table,
+    crash_tests::engine::{Driven, Engine},
 };
 
 /// The records of a log, and the names of the unreadable ones.
@@ -44,46 +44,48 @@ pub(super) fn open(files: &Simulated) -> Result<Log<Simulated>, OpenError> {
     super::open::open(files.clone(), config())
 }
 
-/// The real log over the mock, as an engine on its caller's thread. As on a thread of its own, a commit takes a while,
-/// in which others gather, and is answered before the work that follows it, which is done before the next.
+/// The real log over the mock.
 #[derive(Debug)]
-pub(crate) struct OnSimulated(Mutex<Log<Simulated>>);
+pub(crate) struct OnJournal(Log<Simulated>);
 
-impl OnSimulated {
-    pub(crate) fn open(files: &Simulated) -> Result<Arc<Self>, OpenError> {
-        Ok(Arc::new(Self(Mutex::new(open(files)?))))
+impl Engine for OnJournal {
+    const NAME: &'static str = "journal";
+    const WHOLE_BATCHES: bool = true;
+
+    fn open(files: &Simulated) -> Result<Self, OpenError> {
+        open(files).map(Self)
     }
 
-    fn log(&self) -> MutexGuard<'_, Log<Simulated>> {
-        self.0.lock().expect("no test panics inside")
+    fn scan(&self, table: Table) -> Result<Scan, String> {
+        self.0.scan(table)
+    }
+
+    fn commit(&mut self, batch: Batch) -> Result<(), CommitError> {
+        self.0.commit(batch)
+    }
+
+    fn discard(&mut self, name: RecordName) -> Result<bool, CommitError> {
+        self.0.discard(name)
+    }
+
+    fn reopen(&mut self) -> Result<(), OpenError> {
+        self.0.reopen()
+    }
+
+    fn tidy(&mut self) {
+        self.0.tidy();
+    }
+
+    fn work(&mut self) {
+        if self.0.has_work() {
+            self.0.work();
+        }
+    }
+
+    fn seal(&mut self) {
+        self.0.seal();
     }
 }
 
-impl Store for OnSimulated {
-    fn scan(&self, table: Table) -> BoxFuture<'_, Result<Scan, ScanError>> {
-        Box::pin(async move { self.log().scan(table).map_err(|reason| ScanError { table, reason }) })
-    }
-
-    fn commit(&self, batch: Batch) -> BoxFuture<'_, Result<(), CommitError>> {
-        Box::pin(async move {
-            // Who waits for the last batch hears of it first, so what it is told is not dated by this one.
-            for _ in 0..3 {
-                tokio::task::yield_now().await;
-            }
-            let mut log = self.log();
-            log.tidy();
-            if log.has_work() {
-                log.work();
-            }
-            log.commit(batch)
-        })
-    }
-
-    fn reopen(&self) -> BoxFuture<'_, Result<(), OpenError>> {
-        Box::pin(async move { self.log().reopen() })
-    }
-
-    fn durable(&self) -> bool {
-        true
-    }
-}
+/// The journal as a store on its caller's thread.
+pub(crate) type OnSimulated = Driven<OnJournal>;

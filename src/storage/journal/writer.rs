@@ -8,7 +8,7 @@ use std::{
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::log::Log;
-use crate::storage::{Batch, CommitError, OpenError, Scan, Table, directory::Directory};
+use crate::storage::{Batch, CommitError, OpenError, RecordName, Scan, Table, directory::Directory};
 
 /// How long nothing must be asked before a slice of background work is done for its own sake.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -18,6 +18,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 pub(super) enum Job {
     Scan { table: Table, answer: oneshot::Sender<Result<Scan, String>> },
     Commit { batch: Batch, answer: oneshot::Sender<Result<(), CommitError>> },
+    Discard { name: RecordName, answer: oneshot::Sender<Result<bool, CommitError>> },
     Reopen { answer: oneshot::Sender<Result<(), OpenError>> },
 }
 
@@ -47,6 +48,7 @@ fn answer<F: Directory>(log: &mut Log<F>, job: Job) {
     match job {
         Job::Scan { table, answer } => drop(answer.send(log.scan(table))),
         Job::Commit { batch, answer } => drop(answer.send(log.commit(batch))),
+        Job::Discard { name, answer } => drop(answer.send(log.discard(name))),
         Job::Reopen { answer } => drop(answer.send(log.reopen())),
     }
 }

@@ -106,6 +106,10 @@ impl Store for LetGo {
         self.engine.commit(batch)
     }
 
+    fn discard(&self, name: RecordName) -> BoxFuture<'_, Result<bool, CommitError>> {
+        self.engine.discard(name)
+    }
+
     fn reopen(&self) -> BoxFuture<'_, Result<(), OpenError>> {
         self.engine.reopen()
     }
