@@ -9,6 +9,8 @@ pub mod layer;
 pub mod link;
 pub mod memory;
 pub mod message;
+#[cfg(not(target_family = "wasm"))]
+pub mod operator;
 pub mod storage;
 mod task;
 

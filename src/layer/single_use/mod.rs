@@ -74,7 +74,7 @@ mod health;
 mod latch;
 mod mark;
 mod operation;
-mod record;
+pub(crate) mod record;
 mod refusal;
 mod shell;
 #[cfg(test)]

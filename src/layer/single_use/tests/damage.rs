@@ -18,7 +18,7 @@ async fn l11_2_a_damaged_mark_counts_as_consumed_and_every_other_one_works() {
     for (without, expected) in [(None, "record_damaged"), (Some(Guard::Damaged), "taken")] {
         let node = Node::without(without, |_| {}).await;
         let [damaged, other] = [nonce(1, T0 + 400), nonce(2, T0 + 400)];
-        node.single_use.reserve(&[damaged], &[]).await.unwrap().begin(&[]).await.unwrap().commit(()).await.unwrap();
+        assert_eq!(node.single_use.reserve_until(&damaged).await, Ok(true));
         let mut records = node.store.records();
         let value = records.get_mut(&place(Table::Nonce, &damaged.id.0)).unwrap();
         let mut bytes = value.to_vec();

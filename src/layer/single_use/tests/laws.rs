@@ -97,15 +97,15 @@ async fn l12_2_what_refuses_the_start_of_a_call_rolls_it_back() {
     for (refused, what) in
         [("stopped", 0), ("revoked", 1), ("clock_regressed", 2), ("expired", 3), ("deadline_passed", 4)]
     {
-        let (op, mark) = match what {
-            3 => (op, Mark { valid_until: node.now() + 5, ..mark }),
-            4 => (Operation { deadline: node.now() + 5, ..op }, mark),
-            _ => (op, mark),
-        };
         for with_operation in [true, false] {
             if what == 4 && !with_operation {
                 continue;
             }
+            let (op, mark) = match what {
+                3 => (op, Mark { valid_until: node.now() + 5, ..mark }),
+                4 => (Operation { deadline: node.now() + 5, ..op }, mark),
+                _ => (op, mark),
+            };
             let reservation = match with_operation {
                 true => node.run(&op, &[mark]).await.unwrap(),
                 false => node.single_use.reserve(&[mark], &[CAP]).await.unwrap(),

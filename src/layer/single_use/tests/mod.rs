@@ -5,6 +5,7 @@ mod damage;
 mod failure;
 mod instants;
 mod laws;
+mod model;
 mod operations;
 mod release;
 mod sharing;

@@ -116,16 +116,16 @@ enum Step {
 }
 
 fn steps() -> impl Strategy<Value = Step> {
-    let any = any::<prop::sample::Index>();
+    let any = any::<prop::sample::Index>;
     prop_oneof![
         1 => (0..4_u64).prop_map(|mark| Step::ReserveUntil { mark }),
         3 => [0..4_u64, 4..6].prop_map(|marks| Step::Reserve { marks }),
         6 => (0..3_u64, 0..2_u64, 0..6_u64)
             .prop_map(|(operation, commitment, mark)| Step::Present { operation, commitment, mark }),
-        6 => any.prop_map(|grant| Step::Begin { grant }),
-        4 => any.prop_map(|grant| Step::Finish { grant }),
-        2 => any.prop_map(|grant| Step::Rollback { grant }),
-        1 => any.prop_map(|grant| Step::Drop { grant }),
+        6 => any().prop_map(|grant| Step::Begin { grant }),
+        4 => any().prop_map(|grant| Step::Finish { grant }),
+        2 => any().prop_map(|grant| Step::Rollback { grant }),
+        1 => any().prop_map(|grant| Step::Drop { grant }),
         1 => Just(Step::Recover),
         1 => Just(Step::Crash),
         1 => Just(Step::Fail),
@@ -135,16 +135,19 @@ fn steps() -> impl Strategy<Value = Step> {
 const NOW: i64 = T0 + 61;
 
 fn standing() -> Standing {
-    let reading =
-        Reading { wall: NOW as u64 * 1_000, monotonic: Duration::from_secs(61), boot: Some(crate::clock::BootId([1; 16])) };
+    let reading = Reading {
+        wall: NOW as u64 * 1_000,
+        monotonic: Duration::from_secs(61),
+        boot: Some(crate::clock::BootId([1; 16])),
+    };
     Standing::Live { reading, revoked: None }
 }
 
 fn boot(disk: &mut Disk, config: &SingleUseConfig) -> Ledger {
-    let (mut ledger, bad) =
-        Ledger::restore(config, Guards::default(), &disk.scans(), Duration::from_secs(61)).unwrap();
+    let (mut ledger, bad) = Ledger::restore(config, Guards::default(), &disk.scans(), Duration::from_secs(61)).unwrap();
     assert!(bad.is_empty());
-    let reading = Reading { wall: T0 as u64 * 1_000, monotonic: Duration::ZERO, boot: Some(crate::clock::BootId([1; 16])) };
+    let reading =
+        Reading { wall: T0 as u64 * 1_000, monotonic: Duration::ZERO, boot: Some(crate::clock::BootId([1; 16])) };
     ledger.begin_epoch(&reading, disk).unwrap();
     disk.stage();
     disk.land(|_| true);
@@ -257,14 +260,14 @@ impl Model {
     }
 
     fn recover(&mut self) {
-        let free: Vec<_> = self.operations.iter().filter_map(|(id, (known, _, marks))| match known {
+        let free = self.operations.iter().filter_map(|(id, (known, _, marks))| match known {
             Known::Reserved(grant) if self.free(*grant) => Some((*id, marks.clone())),
             _ => None,
         });
         let free: Vec<_> = free.collect();
         for (id, marks) in free {
             self.operations.remove(&id);
-            marks.iter().for_each(|mark| drop(self.marks.remove(mark)));
+            self.marks.retain(|mark, _| !marks.contains(mark));
         }
         let grants = &self.grants;
         self.marks.retain(|_, (known, of)| match known {
@@ -275,7 +278,7 @@ impl Model {
 }
 
 fn mark(seed: u64) -> Mark {
-    if seed % 2 == 0 { nonce(seed, T0 + 600) } else { approval(seed, T0 + 600, T0 + 500) }
+    if seed.is_multiple_of(2) { nonce(seed, T0 + 600) } else { approval(seed, T0 + 600, T0 + 500) }
 }
 
 fn presented(seed: u64, commitment: u64) -> Operation {
