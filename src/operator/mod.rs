@@ -28,6 +28,7 @@ mod inspect;
 mod migrate;
 mod records;
 mod renew;
+mod single_use;
 #[cfg(test)]
 mod tests;
 mod verify;
@@ -39,6 +40,7 @@ pub use self::{
     inspect::{Inspection, ReceiverStream, SenderStream, TableSize, Unavailable, inspect},
     migrate::{CompareError, MigrateError, Migrated, compare, migrate},
     renew::{RenewError, Renewed, renew},
+    single_use::{ClockError, ClockReport, clock_recover, clock_show},
     verify::{Bad, Verification, verify},
 };
 #[cfg(doc)]

@@ -6,7 +6,7 @@ use crate::{
         cleared::{CLEARED_KEY, Cleared},
         inspection::{self, ReceiverRecord},
     },
-    layer::local::NAMESPACES_KEY,
+    layer::{local::NAMESPACES_KEY, single_use::record as single_use},
     storage::{
         BadRecord, Key, RecordName, Scan, ScanError, Store, Table,
         birth::{BIRTH_KEY, Birth},
@@ -24,10 +24,9 @@ pub(super) enum Content {
     Custody,
     Birth(Birth),
     Floors(Floors),
-    /// One that is whole, and of which nothing is read here: registrations, cleared marks, removed senders, a migration's.
+    /// One that is whole, and of which nothing is read here: registrations, cleared marks, removed senders,
+    /// single-use authority, a migration's.
     Other,
-    /// One of a table or key that these functions do not read.
-    Unread,
 }
 
 /// Reads a record that was found under `key`.
@@ -47,9 +46,15 @@ pub(super) fn read(table: Table, key: &[u8], value: &[u8]) -> Result<Content, &'
             NAMESPACES_KEY => inspection::read_namespaces(value).then_some(Content::Other).ok_or(NONE),
             REMOVED_KEY => lease::read_removed(value).map(|()| Content::Other),
             MIGRATION_KEY => service::decode(value).then_some(Content::Other).ok_or(NONE),
-            _ => Ok(Content::Unread),
+            single_use::CLOCK_KEY => single_use::ClockRecord::decode(value).map(|_| Content::Other).ok_or(NONE),
+            single_use::BIRTH_KEY => Birth::decode(value).map(|_| Content::Other).ok_or(NONE),
+            // One that does not decode is read as a stop, and does what it should.
+            single_use::STOP_KEY => Ok(Content::Other),
+            _ => Err("its key is none that this release knows"),
         },
-        Table::Nonce | Table::Approval | Table::Operation => Ok(Content::Unread),
+        Table::Nonce | Table::Approval | Table::Operation => {
+            single_use::read(table, key, value).map(|()| Content::Other)
+        }
     }
 }
 

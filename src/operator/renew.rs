@@ -4,7 +4,9 @@
 //! been admitted: it was issued at or before the new mark. New incarnations make every stream that this node sends a new
 //! numbering, above the one that the backup knows, so that no sequence is signed twice. The price is what is in flight.
 //!
-//! One batch: the birth, the floors and the removed senders' incarnations are written, and every readable sender's record
+//! Single-use authority has a birth of its own, which is taken anew too.
+//!
+//! One batch: the births, the floors and the removed senders' incarnations are written, and every readable sender's record
 //! goes. Then the records of the clock table and of senders that cannot be restored go, for which the new birth and a draw
 //! from the clock stand. A receiver's record that cannot be restored stays, and its stream unavailable: clear it.
 //!
@@ -14,14 +16,18 @@ use std::{fmt, sync::Arc};
 
 use serde::Serialize;
 
-use super::records::{Content, Instants, TableRecords};
+use super::{
+    ClockError,
+    records::{Content, Instants, TableRecords},
+    single_use,
+};
 use crate::{
     clock::{Clock, DEFAULT_SIGMA_MS, WallMs},
     layer::local::{HORIZON_AHEAD_MS, NAMESPACES_KEY},
     message::DEFAULT_TTL_MS,
     storage::{
         Batch, CommitError, Key, RecordName, ScanError, Store, Table, Write,
-        birth::{BIRTH_KEY, Birth},
+        birth::{BIRTH_KEY, Birth, Reading},
         floor::{FLOOR_KEY, Floors},
         lease::{self, REMOVED_KEY},
         service,
@@ -60,6 +66,9 @@ pub enum RenewError {
     /// A table cannot be listed.
     #[error(transparent)]
     Scan(#[from] ScanError),
+    /// The single-use clock of the store cannot be restored.
+    #[error(transparent)]
+    SingleUse(#[from] ClockError),
     /// The store failed: it is renewed, or as it was.
     #[error("{0}; then renew the store again")]
     Commit(#[from] CommitError),
@@ -75,6 +84,7 @@ pub async fn renew(store: &Arc<dyn Store>, clock: &dyn Clock) -> Result<Renewed,
         return Err(RenewError::Migrating);
     }
     let instants = Instants::read(&**store).await?;
+    let single_use = single_use::renewal(&scan, &Reading::of(clock))?;
     let removed = scan.records.iter().find(|(key, _)| key == REMOVED_KEY).map(|(_, value)| value.clone());
     let marks = TableRecords::of(Table::Clock, scan);
     let unreadable = |key: &[u8]| marks.bad.iter().any(|bad| bad.name == RecordName::of(Table::Clock, key));
@@ -101,6 +111,7 @@ pub async fn renew(store: &Arc<dyn Store>, clock: &dyn Clock) -> Result<Renewed,
         }
     }
     writes.push(lease::removing(removed.as_deref(), &leases, wall, birth.greatest_sigma()));
+    writes.extend(single_use);
     store.commit(Batch { writes }).await?;
     let mut discarded = 0;
     let replaced = [BIRTH_KEY, FLOOR_KEY, REMOVED_KEY].map(|key| RecordName::of(Table::Clock, key));

@@ -121,3 +121,19 @@ fn every_reason_of_a_refusal_is_on_the_page_and_no_other() {
     let labelling = all_sources().iter().map(|(_, text)| text.matches("fn label(").count()).sum::<usize>();
     assert_eq!(labelling, files.len() + 4);
 }
+
+/// Law L12.7: a code is stable, and a page tells it.
+#[test]
+fn every_code_of_a_single_use_refusal_is_on_the_page_and_no_other() {
+    let page = page();
+    let (_, section) = page.split_once("## Codes of single-use refusals").expect("the section");
+    let (section, _) = section.split_once("\n## ").expect("an end");
+    let text = fs::read_to_string(root().join("src/layer/single_use/refusal.rs")).expect("it reads");
+    let start = text.find("pub const fn code(").expect("it has codes");
+    let body = &text[start..];
+    let body = &body[..body.find("\n    }\n").expect("an end")];
+    let codes: BTreeSet<String> = quoted(body).map(str::to_owned).collect();
+    let (_, listed) = section.split_once("\n- ").expect("a list");
+    assert!(codes.len() > 15);
+    assert_eq!(codes, named(listed));
+}

@@ -32,7 +32,7 @@ use crate::{
 };
 
 /// Where a transition puts its writes, and what group commit knows of bad records.
-pub(super) trait Staging {
+pub(in crate::layer) trait Staging {
     /// The batch that the writes land in.
     fn batch(&self) -> BatchNumber;
     /// The batch that the transition's answer waits for, if it waits.

@@ -91,7 +91,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub(in crate::layer) use self::inbox::Pending;
+pub(in crate::layer) use self::{core::Staging, inbox::Pending};
 pub use self::{
     record::STREAM_RECORD_MAX,
     shell::{Admission, AdmissionHealth},

@@ -14,12 +14,12 @@ pub const LIFETIME_MAX_S: u64 = 30 * 24 * 60 * 60;
 /// The greatest lifetime unless told otherwise: 1 hour, in seconds.
 pub const DEFAULT_LIFETIME_S: u64 = 60 * 60;
 
-/// How many records of one kind may be held. Bounds hold for live and damaged ones together.
+/// How many records of one kind may be held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Places {
     /// Of one subject.
     pub per_subject: usize,
-    /// Of all subjects.
+    /// Of all subjects, damaged ones included.
     pub in_all: usize,
 }
 

@@ -1,35 +1,56 @@
 //! What a caller holds while it has authority: each step can only be made from the one before.
 
-use super::{Capability, Outcome, OutcomeUnknown, Refusal, SingleUse};
+use super::{Capability, Outcome, OutcomeUnknown, Refusal, SingleUse, core::Grant};
+
+/// A grant whose caller is there. When it goes away without having ended, what was not begun is rolled back, and what was
+/// begun has an unknown outcome.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) single_use: SingleUse,
+    pub(super) grant: Grant,
+    /// The ledger knows that this caller left.
+    pub(super) ended: bool,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.single_use.abandon(&self.grant);
+        }
+    }
+}
 
 /// Marks, and an operation if there is one, reserved durably for this holder. Dropping it rolls back, as by
 /// [`rollback`](Self::rollback).
 #[derive(Debug)]
 #[must_use = "dropping a reservation rolls it back"]
 pub struct Reservation {
-    pub(super) single_use: SingleUse,
+    pub(super) held: Held,
 }
 
 impl Reservation {
-    /// Begins the call: returns once it is durable that it began, and succeeds once, for the owner alone. Stop,
-    /// revocation and expiry are read under the store's lock; one that refuses rolls back (law L12.2).
+    /// Begins the call: returns once it is durable that it began, and succeeds once, for the owner alone. Stop, the clock,
+    /// revocation, expiry and deadline are read under the store's lock; what refuses it rolls it back (law L12.2).
     ///
     /// Dropping the future after it was polled leaves the outcome unknown.
     ///
     /// # Errors
     /// [`Refusal`], of which [`Refusal::Superseded`] says that an exact retry took the operation over meanwhile: see
     /// [`SingleUse::follow`]. The call must not be made.
-    pub async fn begin(self, capabilities: &[Capability]) -> Result<Dispatching, Refusal> {
-        let _ = capabilities;
-        Err(self.single_use.not_built())
+    pub async fn begin(mut self, capabilities: &[Capability]) -> Result<Dispatching, Refusal> {
+        let single_use = self.held.single_use.clone();
+        single_use.begin(&mut self.held, capabilities).await?;
+        Ok(Dispatching { held: self.held })
     }
 
-    /// Gives everything back, which works while the clock is unusable too (law L12.2).
+    /// Gives everything back, which works while the clock is unusable too (law L12.2). Nothing is given back where an exact
+    /// retry took the operation over.
     ///
     /// # Errors
-    /// [`Refusal::StoreFailed`]: what was reserved is free again in this process, and after a restart.
-    pub async fn rollback(self) -> Result<(), Refusal> {
-        Err(self.single_use.not_built())
+    /// [`Refusal::StoreFailed`]: nobody holds it any more, and the next presentation finds it free.
+    pub async fn rollback(mut self) -> Result<(), Refusal> {
+        let single_use = self.held.single_use.clone();
+        single_use.rollback(&mut self.held).await
     }
 }
 
@@ -37,7 +58,7 @@ impl Reservation {
 #[derive(Debug)]
 #[must_use = "dropping it leaves the outcome unknown"]
 pub struct Dispatching {
-    pub(super) single_use: SingleUse,
+    held: Held,
 }
 
 impl Dispatching {
@@ -46,9 +67,10 @@ impl Dispatching {
     ///
     /// # Errors
     /// [`OutcomeUnknown`]: authority stays consumed, and retries are refused.
-    pub async fn finish(self, outcome: Outcome) -> Result<Recorded<Outcome>, OutcomeUnknown> {
-        let _ = outcome;
-        Err(OutcomeUnknown::NotRecorded { reason: self.single_use.not_built().to_string() })
+    pub async fn finish(mut self, outcome: Outcome) -> Result<Recorded<Outcome>, OutcomeUnknown> {
+        let single_use = self.held.single_use.clone();
+        single_use.finish(&mut self.held, Some(outcome.clone())).await?;
+        Ok(Recorded { single_use, answer: outcome })
     }
 
     /// Commits the marks of a call without an operation, and returns once that is durable. An operation's outcome is
@@ -56,9 +78,10 @@ impl Dispatching {
     ///
     /// # Errors
     /// [`OutcomeUnknown::NotRecorded`]: the marks stay consumed all the same (law L12.3).
-    pub async fn commit<T>(self, answer: T) -> Result<Recorded<T>, OutcomeUnknown> {
-        drop(answer);
-        Err(OutcomeUnknown::NotRecorded { reason: self.single_use.not_built().to_string() })
+    pub async fn commit<T>(mut self, answer: T) -> Result<Recorded<T>, OutcomeUnknown> {
+        let single_use = self.held.single_use.clone();
+        single_use.finish(&mut self.held, None).await?;
+        Ok(Recorded { single_use, answer })
     }
 }
 

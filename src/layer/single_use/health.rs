@@ -15,8 +15,8 @@ pub struct SingleUseHealth {
     pub approvals: usize,
     /// Operations.
     pub operations: usize,
-    /// Operations whose outcome is not known.
-    pub unknown: usize,
+    /// Damaged records, which count as consumed.
+    pub damaged: usize,
     /// Callers that wait for running operations.
     pub waiters: usize,
     /// The greatest reading of the wall clock.

@@ -77,8 +77,8 @@ impl fmt::Debug for Capability {
 }
 
 /// Who can withdraw authority that was given (law L12.5). Both are asked with every presentation, under the store's lock at
-/// the start of a call, and last before an answer leaves; so they must answer at once from memory, and never block. One
-/// that panics counts as a stop, and as a revocation.
+/// the start of a call, and last before an answer leaves; so they must answer at once from memory, never block, and never call
+/// [`SingleUse`](super::SingleUse). One that panics counts as a stop, and as a revocation.
 pub trait Authority: fmt::Debug + Send + Sync + 'static {
     /// Whether an emergency stop is on, beside the one that the store keeps
     /// ([`SingleUse::stop`](super::SingleUse::stop)).

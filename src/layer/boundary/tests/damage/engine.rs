@@ -16,15 +16,18 @@ use crate::{
 /// A record's place, and its value, or `None` where it is gone.
 pub(super) type Word = ((Table, Key), Option<Bytes>);
 
+/// A record's name, and where it stands.
+pub(super) type Named = (RecordName, Place);
+
 /// One engine over a directory in memory.
 #[derive(Debug)]
 pub(super) struct Engine {
     pub(super) name: &'static str,
     pub(super) open: fn(&Simulated) -> Result<Arc<dyn Store>, OpenError>,
     /// Where the newest word on each of these records stands, or on that it is gone.
-    pub(super) words: fn(&Image, &[Word]) -> Vec<(RecordName, Place)>,
+    pub(super) words: fn(&Image, &[Word]) -> Vec<Named>,
     /// All files, cut into regions.
-    pub(super) places: fn(&Image, &[(RecordName, Place)]) -> Vec<Place>,
+    pub(super) places: fn(&Image, &[Named]) -> Vec<Place>,
     /// The names of its regions, in order.
     pub(super) regions: &'static [&'static str],
     /// How many damages are tried.
