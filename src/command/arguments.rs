@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroUsize, path::PathBuf};
 
-use admit_one::{clock::DEFAULT_SIGMA_MS, identity::Did, message::FRAME_LIMIT};
+use admit_one::{StoreUrl, clock::DEFAULT_SIGMA_MS, identity::Did, message::FRAME_LIMIT, storage::RecordName};
 use clap::{Args, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 
@@ -42,6 +42,24 @@ pub(crate) enum Command {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum StoreCommand {
+    /// Show what a store holds: streams, windows, leases, sizes, and what is unavailable
+    #[command(after_help = CODES)]
+    Inspect(Inspect),
+    /// Read and decode every record; ends with 1 if one is bad
+    #[command(after_help = CODES)]
+    Verify(Verify),
+    /// Remove the record of one stream, after saying what that costs
+    #[command(after_help = CODES)]
+    Clear(Clear),
+    /// Give a store a new birth and new incarnations, after a restore from a backup
+    ///
+    /// Without it a restored receiver admits again what it had admitted since the backup, and a restored sender signs
+    /// sequences again. The price is the messages in flight at that moment.
+    #[command(after_help = CODES)]
+    Renew(Renew),
+    /// Copy every record to another engine or place, and compare; run again after an interruption, it goes on
+    #[command(after_help = CODES)]
+    Migrate(Migrate),
     /// Measure this machine's durable admission rate and latency
     ///
     /// It makes a fresh store in the directory, admits into it through the same code as a node does, and removes it
@@ -49,6 +67,50 @@ pub(crate) enum StoreCommand {
     /// that flushes can answer faster.
     #[command(after_help = CODES)]
     Bench(Bench),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Inspect {
+    /// The store, such as journal:/var/lib/node/store
+    #[arg(value_name = "ENGINE:PATH")]
+    pub(crate) store: StoreUrl,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Verify {
+    /// The store, such as journal:/var/lib/node/store
+    #[arg(value_name = "ENGINE:PATH")]
+    pub(crate) store: StoreUrl,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Clear {
+    /// The store, such as journal:/var/lib/node/store
+    #[arg(value_name = "ENGINE:PATH")]
+    pub(crate) store: StoreUrl,
+    /// The record, as errors and `store inspect` name it
+    #[arg(long, value_name = "NAME")]
+    pub(crate) record: RecordName,
+    /// Do not ask
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Renew {
+    /// The store, such as journal:/var/lib/node/store
+    #[arg(value_name = "ENGINE:PATH")]
+    pub(crate) store: StoreUrl,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Migrate {
+    /// The store to copy from
+    #[arg(value_name = "FROM")]
+    pub(crate) from: StoreUrl,
+    /// The store to copy to; made where there is none
+    #[arg(value_name = "TO")]
+    pub(crate) to: StoreUrl,
 }
 
 #[derive(Debug, Args)]

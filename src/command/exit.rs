@@ -1,6 +1,9 @@
 //! What the process ends with, and why.
 
-use admit_one::storage::{OpenError, ScanError};
+use admit_one::{
+    operator::{ClearError, CompareError, MigrateError, RenewError},
+    storage::{OpenError, ScanError},
+};
 
 /// The exit codes. They are part of the command's interface: see `admit-one --help`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,5 +80,44 @@ impl From<OpenError> for Failure {
 impl From<ScanError> for Failure {
     fn from(error: ScanError) -> Self {
         Self::new(Exit::Failed, "scan", error)
+    }
+}
+
+impl From<ClearError> for Failure {
+    fn from(error: ClearError) -> Self {
+        let (exit, kind) = match &error {
+            ClearError::NoRecord { .. } => (Exit::Refused, "no_record"),
+            ClearError::RenewInstead { .. } => (Exit::Refused, "renew_instead"),
+            ClearError::CannotRemember { .. } => (Exit::Refused, "cannot_remember"),
+            ClearError::Migrating => (Exit::Refused, "migrating"),
+            ClearError::Scan(_) => (Exit::Failed, "scan"),
+            _ => (Exit::Failed, "commit"),
+        };
+        Self::new(exit, kind, error)
+    }
+}
+
+impl From<RenewError> for Failure {
+    fn from(error: RenewError) -> Self {
+        let (exit, kind) = match &error {
+            RenewError::Migrating => (Exit::Refused, "migrating"),
+            RenewError::Scan(_) => (Exit::Failed, "scan"),
+            _ => (Exit::Failed, "commit"),
+        };
+        Self::new(exit, kind, error)
+    }
+}
+
+impl From<MigrateError> for Failure {
+    fn from(error: MigrateError) -> Self {
+        let (exit, kind) = match &error {
+            MigrateError::Unreadable { .. } => (Exit::CheckFailed, "unreadable"),
+            MigrateError::SourceMigrating => (Exit::Refused, "source_migrating"),
+            MigrateError::TargetInUse => (Exit::Refused, "target_in_use"),
+            MigrateError::Differs(CompareError::Record { .. }) => (Exit::CheckFailed, "differs"),
+            MigrateError::Differs(_) | MigrateError::Scan(_) => (Exit::Failed, "scan"),
+            _ => (Exit::Failed, "commit"),
+        };
+        Self::new(exit, kind, error)
     }
 }

@@ -9,6 +9,7 @@ mod exit;
 mod generate;
 mod output;
 mod progress;
+mod store;
 mod wire;
 
 use std::ffi::OsString;
@@ -16,7 +17,7 @@ use std::ffi::OsString;
 use clap::{CommandFactory as _, Parser as _, error::ErrorKind};
 
 use self::{
-    arguments::{Cli, Command, StoreCommand, WireCommand},
+    arguments::{Cli, Command, WireCommand},
     exit::{Exit, Failure},
     output::Done,
 };
@@ -45,7 +46,7 @@ fn refuse_arguments(arguments: &[OsString], error: &clap::Error) -> Exit {
 
 fn dispatch(command: Command) -> Result<Done, Failure> {
     match command {
-        Command::Store(StoreCommand::Bench(asked)) => bench::run(&asked),
+        Command::Store(asked) => store::run(&asked),
         Command::Wire(WireCommand::Decode(asked)) => wire::decode(&asked),
         Command::Completions { shell } => generate::completions(Cli::command(), shell),
         Command::Man { into } => generate::man(Cli::command(), into.as_deref()),

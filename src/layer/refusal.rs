@@ -180,7 +180,7 @@ pub enum Refusal {
     },
     /// The stream's record cannot be restored (law L11.2).
     #[error(
-        "the stream {key:?} is unavailable: its record {record} cannot be restored; it stays so as long as this store is used"
+        "the stream {key:?} is unavailable: its record {record} cannot be restored; stop the node and run `admit-one store clear --record {record}`, which says what is lost"
     )]
     StreamUnavailable {
         /// The stream.

@@ -255,7 +255,7 @@ pub enum OpenError {
         supported: u32,
     },
     /// Damage that no record can be named for, so that the whole store is refused.
-    #[error("{} is damaged where no record can be named ({reason}): start on an empty store, which refuses what was issued before it began", path.display())]
+    #[error("{} is damaged where no record can be named ({reason}): restore a backup and run `admit-one store renew` on it, or start on an empty store; both refuse what was issued before", path.display())]
     Damaged {
         /// The store's path.
         path: PathBuf,

@@ -2,7 +2,9 @@
 
 mod bench;
 mod generated;
+mod node;
 mod operations;
 mod running;
+mod store;
 mod terminal;
 mod wire;

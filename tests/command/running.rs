@@ -39,6 +39,13 @@ pub fn both(arguments: &[&str], expected: i32) -> (String, Value) {
     (String::from_utf8(plain.stdout).expect("text"), document)
 }
 
+/// Runs it once, under `--json`, where it changes something.
+pub fn once(arguments: &[&str], expected: i32) -> Value {
+    let output = admit_one(&[arguments, &["--json"]].concat()).output().expect("it runs");
+    assert_eq!(code(&output), expected, "{output:?}");
+    document(&output)
+}
+
 #[test]
 fn arguments_that_are_not_understood_end_with_2_and_are_a_document_under_json() {
     for arguments in

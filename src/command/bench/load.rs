@@ -26,6 +26,8 @@ use crate::command::exit::{Exit, Failure};
 const STREAMS: u32 = 64;
 /// The tolerance of a store whose clock is its only sender's: what is issued is taken soon after birth.
 const SIGMA_MS: u64 = 10;
+/// How far behind birth's mark what is issued keeps.
+const CLEAR_OF_MARK_MS: u64 = 50;
 /// The most admissions that one count measures: their times are held in memory.
 const ADMISSIONS_MAX: usize = 1 << 22;
 
@@ -48,8 +50,8 @@ impl Receiver {
         let shares = Shares { floor: 4_096, ..Shares::default() };
         let config = AdmissionConfig { sigma: SIGMA_MS, shares, ..AdmissionConfig::default() };
         let admission = Admission::open(&commit, clock.clone(), config).await.map_err(|error| failed(&error))?;
-        // What is issued at or before the birth mark is refused.
-        while admission.health().refuses_fresh_until.is_some() {
+        // What is issued at or before the birth mark is refused, and the mark follows a wall clock that is being slewed.
+        while admission.health().birth_mark.is_some_and(|mark| clock.wall() <= mark.saturating_add(CLEAR_OF_MARK_MS)) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         let key = |number: u32| {

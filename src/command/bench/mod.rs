@@ -128,7 +128,7 @@ fn document(figures: &Figures, svg: Option<&Path>) -> Value {
 
 fn text(figures: &Figures, svg: Option<&Path>) -> String {
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    table.load_style(presets::UTF8_FULL_CONDENSED);
     table.set_header(["in flight", "admissions/s", "a batch", "p50 ms", "p99 ms", "greatest ms"]);
     for of in &figures.admissions {
         let Admissions { in_flight, latency, .. } = of;

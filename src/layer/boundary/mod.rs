@@ -190,7 +190,7 @@ pub enum AdmissionOpenError {
     /// A record that every stream relies on cannot be restored.
     #[error(
         "the {what} record {record} cannot be restored ({reason}), and without it no stream is safe from replay: \
-         start on an empty store, which refuses what was issued before it began"
+         stop the node and run `admit-one store renew`, after which the store refuses what was issued before"
     )]
     Damaged {
         /// `birth`, `floor` or `namespaces`.
@@ -290,7 +290,7 @@ impl Request {
 pub enum BoundaryRefusal {
     /// The stream's record cannot be restored (law L11.2).
     #[error(
-        "the stream {key:?} is unavailable: its record {record} cannot be restored; it stays so as long as this store is used"
+        "the stream {key:?} is unavailable: its record {record} cannot be restored; stop the node and run `admit-one store clear --record {record}`, which says what is lost"
     )]
     StreamUnavailable {
         /// The stream.

@@ -56,7 +56,7 @@ pub enum MailRefusal {
     },
     /// Its record in custody cannot be restored, and is kept (law L11.1); its window does not know it.
     #[error(
-        "its custody record {record} cannot be restored: this mail stays unavailable as long as this store is used"
+        "its custody record {record} cannot be restored: stop the node and run `admit-one store clear --record {record}`, which gives this mail up"
     )]
     Unavailable {
         /// The record.

@@ -79,7 +79,9 @@ pub struct Reservation {
 #[non_exhaustive]
 pub enum LeaseRefused {
     /// The stream's record cannot be restored (law L11.2), or, for a fresh stream, the record of what was removed.
-    #[error("record {record} cannot be restored: its stream stays unavailable as long as this store is used")]
+    #[error(
+        "record {record} cannot be restored, and its stream is unavailable: stop the node and run `admit-one store clear --record {record}`, which says what is lost"
+    )]
     Unavailable {
         /// The record's name.
         record: RecordName,
