@@ -16,6 +16,8 @@ mod task;
 
 #[cfg(not(target_family = "wasm"))]
 pub use storage::{Journal, JournalConfig, StoreUrl};
+#[cfg(all(feature = "sqlite", not(target_family = "wasm")))]
+pub use storage::{Sqlite, SqliteConfig};
 pub use {
     clock::SystemClock,
     identity::{Did, KeySigner},

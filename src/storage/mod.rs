@@ -13,6 +13,8 @@ mod journal;
 pub mod lease;
 mod memory;
 pub(crate) mod seal;
+#[cfg(all(feature = "sqlite", not(target_family = "wasm")))]
+mod sqlite;
 mod store;
 #[cfg(not(target_family = "wasm"))]
 mod url;
@@ -22,6 +24,8 @@ pub(crate) use journal::simulated;
 #[cfg(not(target_family = "wasm"))]
 pub use journal::{Journal, JournalConfig};
 pub use memory::Memory;
+#[cfg(all(feature = "sqlite", not(target_family = "wasm")))]
+pub use sqlite::{Sqlite, SqliteConfig};
 pub use store::{
     BATCH_MAX, BadRecord, Batch, CommitError, KEY_MAX, Key, NotARecordName, OpenError, RecordName, Scan, ScanError,
     Store, Table, VALUE_MAX, Write,

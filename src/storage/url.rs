@@ -8,9 +8,11 @@ use std::{
 };
 
 use super::{Journal, JournalConfig, OpenError, Store};
+#[cfg(feature = "sqlite")]
+use super::{Sqlite, SqliteConfig};
 
 /// A store's engine and path, written `ENGINE:PATH`: `journal:/var/lib/node/admitted`, or `journal:admitted` from the
-/// working directory.
+/// working directory. With the features of the same name there are `files:` and `sqlite:` too.
 ///
 /// Everything behind the first colon is the path, as it is; every engine wants a directory of its own there. Parsing
 /// touches no file. An engine that this build does not have is refused by [`FromStr`], whatever it is asked for later.
@@ -32,18 +34,29 @@ pub struct StoreUrl {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Engine {
     Journal,
+    #[cfg(feature = "sqlite")]
+    Sqlite,
 }
 
 impl Engine {
     /// The engines that this build has.
-    const ALL: &[Engine] = &[Engine::Journal];
+    const ALL: &[Engine] = &[
+        Engine::Journal,
+        #[cfg(feature = "sqlite")]
+        Engine::Sqlite,
+    ];
 
     const fn name(self) -> &'static str {
         match self {
             Engine::Journal => "journal",
+            #[cfg(feature = "sqlite")]
+            Engine::Sqlite => "sqlite",
         }
     }
 }
+
+/// The engines that a feature of the same name adds, so that a build without one can say what is missing.
+const WITH_FEATURES: [&str; 1] = ["sqlite"];
 
 impl StoreUrl {
     /// The engines that this build has, as they are written before the colon.
@@ -100,6 +113,12 @@ fn open(engine: Engine, path: PathBuf, budget: Option<u64>) -> Result<Arc<dyn St
             let budget_bytes = budget.unwrap_or(defaults.budget_bytes);
             Arc::new(Journal::open(path, JournalConfig { budget_bytes, ..defaults })?)
         }
+        #[cfg(feature = "sqlite")]
+        Engine::Sqlite => {
+            let mut config = SqliteConfig::new(path);
+            config.budget_bytes = budget.unwrap_or(config.budget_bytes);
+            Arc::new(Sqlite::open(config)?)
+        }
     })
 }
 
@@ -111,7 +130,12 @@ impl FromStr for StoreUrl {
             return Err(StoreUrlError::NoEngine { url: url.to_owned(), engines: engines() });
         };
         let Some(engine) = Engine::ALL.iter().find(|engine| engine.name() == name) else {
-            return Err(StoreUrlError::UnknownEngine { engine: name.to_owned(), engines: engines() });
+            let name = name.to_owned();
+            return Err(if WITH_FEATURES.contains(&&*name) {
+                StoreUrlError::NotBuilt { engine: name, engines: engines() }
+            } else {
+                StoreUrlError::UnknownEngine { engine: name, engines: engines() }
+            });
         };
         if path.is_empty() {
             return Err(StoreUrlError::NoPath { engine: engine.name() });
@@ -149,6 +173,14 @@ pub enum StoreUrlError {
     #[error("there is no engine `{engine}`: this build has {engines}")]
     UnknownEngine {
         /// What was given before the colon.
+        engine: String,
+        /// The engines that this build has.
+        engines: String,
+    },
+    /// The engine's feature is off.
+    #[error("this build has no engine `{engine}`, only {engines}: build it with the feature `{engine}`")]
+    NotBuilt {
+        /// The engine, and the feature that it needs.
         engine: String,
         /// The engines that this build has.
         engines: String,
@@ -195,6 +227,14 @@ mod tests {
         assert_eq!(error("journal:"), StoreUrlError::NoPath { engine: "journal" });
         assert!(matches!(error("journal://host/x"), StoreUrlError::Host { .. }));
         assert!(matches!(error(""), StoreUrlError::NoEngine { .. }));
+    }
+
+    #[test]
+    fn an_engine_whose_feature_is_off_says_which_feature() {
+        for engine in WITH_FEATURES.iter().filter(|engine| !StoreUrl::engines().any(|built| built == **engine)) {
+            let error = error(&format!("{engine}:/x"));
+            assert!(matches!(error, StoreUrlError::NotBuilt { .. }) && error.to_string().contains(engine), "{error}");
+        }
     }
 
     #[tokio::test]
