@@ -5,7 +5,7 @@ use crate::layer::single_use::SingleUse;
 
 /// Runs each operation once, and answers its retries. See the [module](super).
 ///
-/// ```no_run
+/// ```
 /// use std::{convert::Infallible, sync::Arc};
 ///
 /// use admit_one::layer::credential::{Envelope, EnvelopeExtractor, Nonce, Permitted, Possession};
